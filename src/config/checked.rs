@@ -1,0 +1,110 @@
+//! The config after every rule was applied: the only shape other rooms see.
+
+use crate::engine::time::Time;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A config that passed every rule, with the flags applied.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// The file it came from.
+    pub file: PathBuf,
+    /// Where state is kept; absolute.
+    pub state_dir: PathBuf,
+    /// The pidfile; absolute; `state_dir/poll.pid` unless told otherwise.
+    pub pidfile: PathBuf,
+    /// From the start of one cycle to the start of the next.
+    pub interval: Duration,
+    /// Workers per sink: at most this many deliveries to one sink at once.
+    pub max_concurrent: usize,
+    /// The first pause after a failed attempt; later ones are four times the one before, up to an hour.
+    pub retry_pause: Duration,
+    /// The text that marks our own comments.
+    pub self_marker: String,
+    /// The sources, in the order of the file.
+    pub sources: Vec<Source>,
+    /// The sinks, by name.
+    pub sinks: BTreeMap<String, Sink>,
+}
+
+/// One place to poll.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Source {
+    /// Its name; unique without regard to case; [`crate::engine::item::is_name`] and at most 40 long.
+    pub name: String,
+    /// Which tracker, and its own settings.
+    pub provider: Provider,
+    /// The names of its sinks, at least one, each once, all defined.
+    pub sinks: Vec<String>,
+    /// What applies to its items.
+    pub policy: Policy,
+}
+
+/// What decides about the items of a source. The engine gets this.
+pub use crate::engine::access::Policy;
+
+/// A tracker and its settings.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Provider {
+    /// A directory of item files.
+    Dir(Dir),
+    /// GitHub, github.com or an Enterprise Server.
+    GitHub(GitHub),
+}
+
+/// A directory of item files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dir {
+    /// The directory; absolute (relative ones start at the config file's directory).
+    pub path: PathBuf,
+}
+
+/// GitHub.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GitHub {
+    /// `(owner, repo)` pairs, each passing `is_name`.
+    pub repos: Vec<(String, String)>,
+    /// The API's base, `https://api.github.com`, without a slash at the end; http only for loopback.
+    pub base_url: String,
+    /// Whether issues are watched.
+    pub issues: bool,
+    /// Whether pull requests are watched.
+    pub pull_requests: bool,
+    /// Where the token comes from.
+    pub token: Option<TokenFrom>,
+}
+
+/// Where a token comes from; never from the config itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TokenFrom {
+    /// An environment variable, removed from the environment of children.
+    Env(String),
+    /// A file.
+    File(PathBuf),
+    /// The standard output of a command.
+    Command(Vec<String>),
+}
+
+/// A sink.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sink {
+    /// A command run per event.
+    Exec(Exec),
+}
+
+/// A command run per event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exec {
+    /// The command and its arguments; at least one word. A first word with a
+    /// slash that is relative starts at the config file's directory; one
+    /// without is looked up in `PATH`.
+    pub command: Vec<String>,
+    /// The directory it runs in; the config file's directory by default.
+    pub workdir: PathBuf,
+    /// How long it may run.
+    pub timeout: Duration,
+}
+
+/// Used by the engine for a source's first watched time given in the config.
+pub type WatchFrom = Option<Time>;

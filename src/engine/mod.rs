@@ -1,0 +1,16 @@
+//! What should happen: plain values and a state machine over them.
+//!
+//! Facts go in, steps come out. Nothing here reads a clock, starts a thread,
+//! opens a file or a socket; the driver in `daemon/` does, and reports back.
+//! So every place a poller can die is a place between two steps, which tests
+//! can visit by the thousand.
+#![forbid(unsafe_code)]
+
+pub mod access;
+pub mod delivery;
+pub mod entry;
+pub mod feed;
+pub mod item;
+pub mod listing;
+pub mod record;
+pub mod time;

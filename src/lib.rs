@@ -1,0 +1,22 @@
+//! idempoll: gets work from issue trackers to a machine that no webhook can reach.
+//!
+//! `docs/architecture.md` is the map; in one line per room:
+//!
+//! * [`engine`] decides what should happen: plain values, no input or output
+//! * [`config`] is what the user wrote, checked
+//! * [`providers`] know where items come from
+//! * [`sinks`] know where deliveries go
+//! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
+//!
+//! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
+//! config, providers, sinks, store, os`; `providers, sinks -> net, config
+//! values, engine types, os`; `store, config -> engine types`; `engine` and
+//! `net` know nobody. `tests/it/rooms.rs` checks them.
+
+pub mod config;
+pub mod engine;
+pub mod error;
+pub mod exit;
+pub mod os;
+pub mod providers;
+pub mod sinks;

@@ -1,0 +1,6 @@
+//! The kernel's words: the only room that names `libc`, and the only one with `unsafe`.
+//!
+//! Each function here is safe, takes and returns types that cannot be wrong
+//! (`Pid`, `BorrowedFd`), and holds one call.
+
+pub mod wake;

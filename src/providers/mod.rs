@@ -1,0 +1,46 @@
+//! Where items come from: one file per kind of tracker, and the table of them.
+//!
+//! A provider lists one feed. It knows its tracker and nothing else: not what
+//! was delivered, not where deliveries go, not what is on disk. To add one,
+//! write its file, add it to the config's `ProviderConfig` and to [`open`].
+#![forbid(unsafe_code)]
+
+use crate::engine::listing::{Heard, Listing};
+use crate::engine::time::Time;
+use serde_json::Value;
+
+/// Something that can list a feed.
+pub trait Provider: Send {
+    /// Lists what changed since `ask.cursor` (everything, if there is none),
+    /// telling `out` each thing as it is learnt, and says how that ended.
+    ///
+    /// Items are told one by one, so that memory does not grow with the feed.
+    /// It blocks as long as the tracker takes; the poller may leave it behind
+    /// at any moment, so it must have no effects. When `out` answers
+    /// [`Gone`], nobody listens any more: return any `Listing::Cut` at once.
+    fn list(&mut self, ask: &Ask, out: &mut dyn Out) -> Listing;
+}
+
+/// What a listing starts from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ask {
+    /// Where the last complete listing left off, in the provider's own words.
+    pub cursor: Option<Value>,
+    /// When the feed was first watched; `None` before its first listing.
+    pub watch_from: Option<Time>,
+    /// The local time at the start of the cycle.
+    pub now: Time,
+}
+
+/// Takes what a listing says.
+pub trait Out {
+    /// Hands over one thing; blocks while the poller is busy.
+    ///
+    /// # Errors
+    /// [`Gone`] when the poller no longer listens.
+    fn tell(&mut self, heard: Heard) -> Result<(), Gone>;
+}
+
+/// The poller has left this listing behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;

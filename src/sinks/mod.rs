@@ -1,0 +1,27 @@
+//! Where deliveries go: one file per kind of sink, and the table of them.
+//!
+//! A sink is asked to take one delivery at a time per item, from worker
+//! threads. It never sees the ledger. To add one, write its file, add it to
+//! the config's `SinkConfig` and to [`open`].
+#![forbid(unsafe_code)]
+
+use crate::engine::delivery::{Delivery, Outcome, Receipt};
+use crate::os::wake::Wake;
+
+/// Something that takes deliveries.
+pub trait Sink: Send + Sync {
+    /// Makes the effect and says what became of it. Blocks as long as that
+    /// takes, but returns soon after `stop` is raised: with
+    /// [`Outcome::LeftRunning`] where the effect goes on by itself, with
+    /// [`Outcome::Unknown`] where it cannot be told.
+    fn deliver(&self, delivery: &Delivery, stop: &Wake) -> Outcome;
+
+    /// Asks for the receipt of a try whose outcome was never recorded.
+    fn settle(&self, delivery: &Delivery) -> Receipt;
+
+    /// Waits for a try found [`Receipt::Running`] to end; the same rules for `stop`.
+    fn wait(&self, delivery: &Delivery, stop: &Wake) -> Outcome;
+
+    /// Forgets what was kept of the tries of a delivery resolved long ago.
+    fn forget(&self, delivery: &Delivery);
+}

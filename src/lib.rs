@@ -6,6 +6,7 @@
 //! * [`config`] is what the user wrote, checked
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
+//! * [`store`] knows what is on disk
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -20,3 +21,4 @@ pub mod exit;
 pub mod os;
 pub mod providers;
 pub mod sinks;
+pub mod store;

@@ -6,6 +6,8 @@
 //! * [`config`] is what the user wrote, checked
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
+//! * [`store`] is what is on disk
+//! * [`daemon`] is the live process: its lock, its end, its clocks and threads
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -14,9 +16,11 @@
 //! `net` know nobody. `tests/it/rooms.rs` checks them.
 
 pub mod config;
+pub mod daemon;
 pub mod engine;
 pub mod error;
 pub mod exit;
 pub mod os;
 pub mod providers;
 pub mod sinks;
+pub mod store;

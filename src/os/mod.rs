@@ -3,4 +3,10 @@
 //! Each function here is safe, takes and returns types that cannot be wrong
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
+pub mod file;
+pub mod flock;
+pub mod pid;
+pub mod proc;
+pub mod signals;
+pub mod wait;
 pub mod wake;

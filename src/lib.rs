@@ -7,6 +7,8 @@
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
 //! * [`store`] knows what is on disk
+//! * [`store`] is what is on disk
+//! * [`daemon`] is the live process: its lock, its end, its clocks and threads
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -15,6 +17,7 @@
 //! `net` know nobody. `tests/it/rooms.rs` checks them.
 
 pub mod config;
+pub mod daemon;
 pub mod engine;
 pub mod error;
 pub mod exit;

@@ -3,4 +3,6 @@
 //! Each function here is safe, takes and returns types that cannot be wrong
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
+pub mod poll;
+pub mod process;
 pub mod wake;

@@ -10,4 +10,6 @@ pub mod pid;
 pub mod proc;
 pub mod signals;
 pub mod wait;
+pub mod poll;
+pub mod process;
 pub mod wake;

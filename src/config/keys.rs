@@ -150,3 +150,113 @@ impl Place {
         self.keys.iter().any(|k| k.name == name)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+    use std::collections::BTreeSet;
+
+    const PAGE: &str = include_str!("../../docs/config.md");
+    const SCHEMA: &str = include_str!("../../docs/config.schema.json");
+
+    /// The rows of the table under `heading`: key, type, default.
+    fn rows(heading: &str) -> Vec<(String, String, String)> {
+        let (_, section) = PAGE
+            .split_once(&format!("# {heading}\n"))
+            .unwrap_or_else(|| panic!("docs/config.md has no heading '{heading}'"));
+        let section = section.split("\n#").next().expect("at least one piece");
+        section
+            .lines()
+            .filter(|l| l.starts_with("| `"))
+            .map(|l| {
+                let cells: Vec<&str> = l.trim_matches('|').split(" | ").map(str::trim).collect();
+                assert!(!cells[3].is_empty(), "{l}");
+                (
+                    cells[0].trim_matches('`').to_string(),
+                    cells[1].to_string(),
+                    cells[2].to_string(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_page_documents_every_key_with_its_type_and_default() {
+        for place in PLACES {
+            let table: Vec<_> = place
+                .keys
+                .iter()
+                .map(|k| (k.name.into(), k.kind.into(), k.default.into()))
+                .collect();
+            assert_eq!(rows(place.heading), table, "{}", place.heading);
+        }
+        let documented = PAGE.lines().filter(|l| l.starts_with("| `")).count();
+        let known: usize = PLACES.iter().map(|p| p.keys.len()).sum();
+        assert_eq!(documented, known, "a table stands under no known heading");
+    }
+
+    #[test]
+    fn the_schema_has_every_key_with_its_default_and_its_range() {
+        let schema: Value = serde_json::from_str(SCHEMA).expect("the schema is JSON");
+        for (pointer, places) in [
+            ("", &[TOP][..]),
+            ("/$defs/dir", &[SOURCE, DIR]),
+            ("/$defs/github", &[SOURCE, GITHUB]),
+            ("/$defs/exec", &[SINK, EXEC]),
+        ] {
+            let object = schema.pointer(pointer).expect(pointer);
+            let properties = object["properties"].as_object().expect(pointer);
+            assert_eq!(object["additionalProperties"], false, "{pointer}");
+            let keys: BTreeSet<&str> = places.iter().flat_map(|p| p.keys).map(|k| k.name).collect();
+            let documented: BTreeSet<&str> = properties.keys().map(String::as_str).collect();
+            assert_eq!(documented, keys, "{pointer}");
+            let required: BTreeSet<&str> = places
+                .iter()
+                .flat_map(|p| p.keys)
+                .filter(|k| k.default == "required")
+                .map(|k| k.name)
+                .collect();
+            let schema_requires: BTreeSet<&str> = object["required"]
+                .as_array()
+                .expect(pointer)
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
+            assert_eq!(schema_requires, required, "{pointer}");
+            for key in places.iter().flat_map(|p| p.keys) {
+                let default = serde_json::from_str::<Value>(key.default).ok();
+                assert_eq!(
+                    properties[key.name].get("default"),
+                    default.as_ref(),
+                    "{}",
+                    key.name
+                );
+            }
+        }
+        let range = |pointer: &str| {
+            let property = schema.pointer(pointer).expect(pointer);
+            (property["minimum"].as_f64(), property["maximum"].as_f64())
+        };
+        let whole = |r: &RangeInclusive<u64>| {
+            #[allow(clippy::cast_precision_loss, reason = "small numbers")]
+            (Some(*r.start() as f64), Some(*r.end() as f64))
+        };
+        let some = |r: &RangeInclusive<f64>| (Some(*r.start()), Some(*r.end()));
+        assert_eq!(range("/properties/interval_seconds"), whole(&INTERVAL));
+        assert_eq!(range("/properties/max_retries"), whole(&RETRIES));
+        assert_eq!(
+            range("/$defs/github/properties/max_retries"),
+            whole(&RETRIES)
+        );
+        assert_eq!(
+            range("/properties/max_concurrent_deliveries"),
+            whole(&CONCURRENT)
+        );
+        assert_eq!(range("/properties/retry_seconds"), some(&RETRY_PAUSE));
+        assert_eq!(
+            range("/$defs/exec/properties/timeout_seconds"),
+            some(&TIMEOUT)
+        );
+    }
+}

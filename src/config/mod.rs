@@ -10,13 +10,18 @@
 
 pub mod checked;
 pub mod keys;
+#[cfg(test)]
+mod mistakes;
 pub mod nearest;
 mod place;
 mod raw;
 mod rules;
 mod scope;
 pub mod secret;
+mod source;
+mod spot;
 mod url;
+mod values;
 
 pub use place::{Env, absolute, find};
 

@@ -1,6 +1,6 @@
 //! What each source covers, so that nothing reaches one sink by two routes.
 
-use super::raw::Spot;
+use super::spot::Spot;
 use std::collections::BTreeMap;
 use std::path::Path;
 

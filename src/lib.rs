@@ -7,7 +7,6 @@
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
 //! * [`store`] knows what is on disk
-//! * [`store`] is what is on disk
 //! * [`daemon`] is the live process: its lock, its end, its clocks and threads
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!

@@ -128,6 +128,11 @@ pub enum Found {
         /// When it was last written.
         modified: Time,
     },
+    /// It was damaged and set aside before, and nothing took its place yet.
+    SetAside {
+        /// When it was last written.
+        modified: Time,
+    },
     /// It cannot be read now, or a newer version wrote it: leave it alone.
     Unreadable {
         /// Why.
@@ -577,6 +582,7 @@ impl Engine {
 
     fn loaded(&mut self, now: Time, slug: Slug, found: Found) {
         let mut aside = None;
+        let damaged = matches!(found, Found::Damaged { .. } | Found::SetAside { .. });
         let record = match found {
             Found::Record(record) => Some(*record),
             Found::Nothing => None,
@@ -588,6 +594,7 @@ impl Engine {
                 );
                 self.instead_of_damaged(&slug, modified)
             }
+            Found::SetAside { modified } => self.instead_of_damaged(&slug, modified),
             Found::Unreadable { reason } => {
                 let entry = Entry::new(now, "poll.item_error")
                     .with("record", slug.to_string())
@@ -597,7 +604,6 @@ impl Engine {
                 return;
             }
         };
-        let damaged = aside.is_some();
         if let Some(entry) = aside {
             self.steps.push_back(Step::SetAside(slug.clone()));
             self.log(entry);

@@ -18,11 +18,8 @@ pub mod ledger;
 mod pending;
 pub mod reader;
 pub mod requests;
+pub mod run_info;
 
 pub use layout::Layout;
 pub use ledger::Ledger;
 pub use reader::{LoadError, Reader};
-//! What is on disk.
-#![forbid(unsafe_code)]
-
-pub mod run_info;

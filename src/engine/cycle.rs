@@ -430,6 +430,12 @@ impl Engine {
         self.records.get_mut(slug).map(|h| &mut h.record)
     }
 
+    /// The file name of a feed, by its place.
+    #[must_use]
+    pub fn feed_slug(&self, feed: usize) -> &Slug {
+        &self.setup.feeds[feed].slug
+    }
+
     /// What was counted since the start.
     #[must_use]
     pub fn totals(&self) -> &Totals {

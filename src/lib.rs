@@ -6,6 +6,7 @@
 //! * [`config`] is what the user wrote, checked
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
+//! * [`net`] makes HTTP requests, the only file that names `ureq`
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -17,6 +18,7 @@ pub mod config;
 pub mod engine;
 pub mod error;
 pub mod exit;
+pub mod net;
 pub mod os;
 pub mod providers;
 pub mod sinks;

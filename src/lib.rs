@@ -8,6 +8,7 @@
 //! * [`sinks`] know where deliveries go
 //! * [`store`] knows what is on disk
 //! * [`daemon`] is the live process: its lock, its end, its clocks and threads
+//! * [`net`] makes HTTP requests, the only file that names `ureq`
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -20,6 +21,7 @@ pub mod daemon;
 pub mod engine;
 pub mod error;
 pub mod exit;
+pub mod net;
 pub mod os;
 pub mod providers;
 pub mod sinks;

@@ -12,4 +12,5 @@ pub mod signals;
 pub mod wait;
 pub mod poll;
 pub mod process;
+pub mod regular;
 pub mod wake;

@@ -58,7 +58,11 @@ impl Dispatch {
     ///
     /// # Errors
     /// When the system has no room for the threads.
-    pub fn start(sinks: BTreeMap<String, Arc<dyn Sink>>, workers: usize, stop: &Arc<Wake>) -> io::Result<Dispatch> {
+    pub fn start(
+        sinks: BTreeMap<String, Arc<dyn Sink>>,
+        workers: usize,
+        stop: &Arc<Wake>,
+    ) -> io::Result<Dispatch> {
         // As many as can be out at once, adopted ones included: no worker waits to report.
         let (back_in, back) = bounded(2 * workers * sinks.len().max(1));
         let faults = Arc::new(AtomicUsize::new(0));
@@ -76,9 +80,20 @@ impl Dispatch {
             for n in 1..=workers {
                 spawn(worker.clone(), n)?;
             }
-            pools.insert(name, Pool { sink, queue, worker });
+            pools.insert(
+                name,
+                Pool {
+                    sink,
+                    queue,
+                    worker,
+                },
+            );
         }
-        Ok(Dispatch { pools, back, faults })
+        Ok(Dispatch {
+            pools,
+            back,
+            faults,
+        })
     }
 
     /// Hands a delivery to a free worker of its sink.
@@ -158,7 +173,11 @@ impl Worker {
         tried.unwrap_or_else(|panic| {
             self.faults.fetch_add(1, Ordering::Relaxed);
             Outcome::Failed {
-                reason: format!("the worker panicked over {}: {}", delivery.id, message(&*panic)),
+                reason: format!(
+                    "the worker panicked over {}: {}",
+                    delivery.id,
+                    message(&*panic)
+                ),
             }
         })
     }
@@ -220,7 +239,12 @@ mod tests {
     }
 
     fn delivery(number: u64) -> Delivery {
-        let item = ItemRef { provider: "dir".into(), host: None, path: "in".into(), number };
+        let item = ItemRef {
+            provider: "dir".into(),
+            host: None,
+            path: "in".into(),
+            number,
+        };
         Delivery {
             id: format!("{item}/opened"),
             event: EventKind::Opened,
@@ -235,12 +259,19 @@ mod tests {
 
     fn touchy(workers: usize) -> (Dispatch, Arc<Wake>) {
         let stop = Arc::new(Wake::new().expect("a descriptor"));
-        let sinks: BTreeMap<String, Arc<dyn Sink>> = [("touchy".to_string(), Arc::new(Touchy) as Arc<dyn Sink>)].into();
-        (Dispatch::start(sinks, workers, &stop).expect("threads"), stop)
+        let sinks: BTreeMap<String, Arc<dyn Sink>> =
+            [("touchy".to_string(), Arc::new(Touchy) as Arc<dyn Sink>)].into();
+        (
+            Dispatch::start(sinks, workers, &stop).expect("threads"),
+            stop,
+        )
     }
 
     fn next(dispatch: &Dispatch) -> Settled {
-        dispatch.back().recv_timeout(Duration::from_secs(20)).expect("an outcome")
+        dispatch
+            .back()
+            .recv_timeout(Duration::from_secs(20))
+            .expect("an outcome")
     }
 
     /// Given one worker and ten deliveries of which the third panics, when they
@@ -252,8 +283,13 @@ mod tests {
             dispatch.deliver(delivery(number));
             let settled = next(&dispatch);
             if number == 3 {
-                let Outcome::Failed { reason } = settled.outcome else { panic!("{settled:?}") };
-                assert!(reason.contains("dir:in#3/opened") && reason.contains("no threes, please"), "{reason}");
+                let Outcome::Failed { reason } = settled.outcome else {
+                    panic!("{settled:?}")
+                };
+                assert!(
+                    reason.contains("dir:in#3/opened") && reason.contains("no threes, please"),
+                    "{reason}"
+                );
             } else {
                 assert_eq!(settled.outcome, Outcome::Delivered);
             }

@@ -46,7 +46,10 @@ impl Fetch {
             // Nobody listens any more if the poller left this behind; that is its right.
             let _ = tell.send(match listed {
                 Ok(listing) => Said::Ended(listing, Some(provider)),
-                Err(_) => Said::Ended(Listing::Cut(Cut::because("the listing panicked; please report this")), None),
+                Err(_) => Said::Ended(
+                    Listing::Cut(Cut::because("the listing panicked; please report this")),
+                    None,
+                ),
             });
         };
         if let Err(e) = threads::spawn(&format!("list-{feed}"), list) {
@@ -66,7 +69,10 @@ impl Fetch {
 /// A listing whose thread is gone without a word.
 #[must_use]
 pub fn vanished(_: RecvError) -> Said {
-    Said::Ended(Listing::Cut(Cut::because("the listing ended without a word")), None)
+    Said::Ended(
+        Listing::Cut(Cut::because("the listing ended without a word")),
+        None,
+    )
 }
 
 #[cfg(test)]
@@ -96,7 +102,11 @@ mod tests {
     }
 
     fn ask() -> Ask {
-        Ask { cursor: None, watch_from: None, now: Time(0) }
+        Ask {
+            cursor: None,
+            watch_from: None,
+            now: Time(0),
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ pub mod clock;
 pub mod dispatch;
 pub mod fetch;
 pub mod holder;
+pub mod lifecycle;
 pub mod places;
 pub mod poll;
 pub mod runlock;

@@ -89,7 +89,11 @@ impl Poller<'_> {
     /// # Errors
     /// When the state directory is no longer ours.
     pub fn live(mut self) -> Result<(Engine, Life, Dispatch, Journal, RunInfo), Error> {
-        let mut life = Life { last: None, stopped: false, cut_short: false };
+        let mut life = Life {
+            last: None,
+            stopped: false,
+            cut_short: false,
+        };
         let mut next_cycle = Some(Mono::now());
         let mut give_up_at: Option<Mono> = None;
         let mut begun = Mono::now();
@@ -107,7 +111,7 @@ impl Poller<'_> {
                 life.cut_short |= !self.engine.is_quiet();
                 break;
             }
-            if self.once && life.last.is_some() && self.engine.is_quiet() && !self.engine.has_due(clock::now()) {
+            if self.once && life.last.is_some() && self.engine.is_quiet() {
                 break;
             }
             if !life.stopped && next_cycle.is_some_and(Mono::passed) && self.fetch.is_none() {
@@ -133,7 +137,12 @@ impl Poller<'_> {
     }
 
     fn look_for_stop(&mut self, life: &mut Life, give_up_at: &mut Option<Mono>) {
-        let asked = |channel: &Receiver<()>| matches!(channel.try_recv(), Err(crossbeam_channel::TryRecvError::Disconnected));
+        let asked = |channel: &Receiver<()>| {
+            matches!(
+                channel.try_recv(),
+                Err(crossbeam_channel::TryRecvError::Disconnected)
+            )
+        };
         if !life.stopped && asked(&self.stop) {
             life.stopped = true;
             *give_up_at = Some(Mono::now().plus(self.drain));
@@ -146,9 +155,19 @@ impl Poller<'_> {
     }
 
     /// Waits for whatever comes first.
-    fn wait(&mut self, next_cycle: Option<Mono>, give_up_at: Option<Mono>, life: &mut Life) -> Result<(), Error> {
+    fn wait(
+        &mut self,
+        next_cycle: Option<Mono>,
+        give_up_at: Option<Mono>,
+        life: &mut Life,
+    ) -> Result<(), Error> {
         let mut longest = TICK;
-        if let Some(at) = next_cycle.into_iter().chain(give_up_at).map(Mono::left).min() {
+        if let Some(at) = next_cycle
+            .into_iter()
+            .chain(give_up_at)
+            .map(Mono::left)
+            .min()
+        {
             longest = longest.min(at);
         }
         if let Some(at) = self.engine.wakes_at() {
@@ -233,9 +252,17 @@ impl Poller<'_> {
                 };
                 self.answer(saved, Fact::FeedSaved);
             }
-            Step::List { feed, cursor, watch_from } => {
+            Step::List {
+                feed,
+                cursor,
+                watch_from,
+            } => {
                 let provider = self.providers[feed].take().or_else(|| (self.reopen)(feed));
-                let ask = Ask { cursor, watch_from, now: clock::now() };
+                let ask = Ask {
+                    cursor,
+                    watch_from,
+                    now: clock::now(),
+                };
                 if let Some(provider) = provider {
                     let name = self.engine.feed_slug(feed).to_string();
                     self.fetch = Some((feed, Fetch::start(&name, provider, ask)));
@@ -250,7 +277,11 @@ impl Poller<'_> {
                     None => crate::engine::delivery::Receipt::Missing,
                 };
                 let (slug, sink) = (delivery.slug, delivery.sink);
-                self.tell(Fact::Receipt { slug, sink, receipt });
+                self.tell(Fact::Receipt {
+                    slug,
+                    sink,
+                    receipt,
+                });
             }
             Step::Forget(delivery) => {
                 if let Some(sink) = self.dispatch.sink(&delivery.sink) {
@@ -269,14 +300,20 @@ impl Poller<'_> {
             Ok(None) => Found::Nothing,
             Err(LoadError::Damaged { reason, modified }) => Found::Damaged { reason, modified },
             Err(LoadError::SetAside { modified }) => Found::SetAside { modified },
-            Err(e @ (LoadError::Unreadable { .. } | LoadError::Newer { .. })) => Found::Unreadable { reason: e.to_string() },
+            Err(e @ (LoadError::Unreadable { .. } | LoadError::Newer { .. })) => {
+                Found::Unreadable {
+                    reason: e.to_string(),
+                }
+            }
         }
     }
 
     fn answer(&mut self, done: Result<(), Error>, fact: Fact) {
         match done {
             Ok(()) => self.tell(fact),
-            Err(e) => self.tell(Fact::SaveFailed { reason: e.to_string() }),
+            Err(e) => self.tell(Fact::SaveFailed {
+                reason: e.to_string(),
+            }),
         }
     }
 
@@ -301,7 +338,9 @@ impl Poller<'_> {
             PutRight::AsItWas => {}
             PutRight::Restored => {
                 let path = self.run.pidfile.display().to_string();
-                self.warn(format!("the pidfile {path} was gone or changed, and was put right"));
+                self.warn(format!(
+                    "the pidfile {path} was gone or changed, and was put right"
+                ));
             }
             PutRight::Failed(e) => self.warn(e.to_string()),
         }
@@ -314,11 +353,20 @@ impl Poller<'_> {
         }
         for (path, request) in requests::take(&self.layout) {
             match request.map(|r| r.verb) {
-                Ok(Verb::Retry { item, delivery }) => self.tell(Fact::Retry { item: Some(item), delivery }),
-                Ok(Verb::RetryAll) => self.tell(Fact::Retry { item: None, delivery: None }),
-                Err(reason) => self.warn(format!("cannot read the request {}: {reason}", path.display())),
+                Ok(Verb::Retry { item, delivery }) => self.tell(Fact::Retry {
+                    item: Some(item),
+                    delivery,
+                }),
+                Ok(Verb::RetryAll) => self.tell(Fact::Retry {
+                    item: None,
+                    delivery: None,
+                }),
+                Err(reason) => self.warn(format!(
+                    "cannot read the request {}: {reason}",
+                    path.display()
+                )),
             }
-            // Re-arming twice is harmless, so what it asked for may be saved after it is gone or before.
+            // Done with only when what it asked for is durable.
             while let Some(step) = self.next_step() {
                 self.carry_out(step);
             }
@@ -332,7 +380,8 @@ impl Poller<'_> {
         let now = clock::now();
         self.run.last_cycle = Some(LastCycle {
             at: summary.started_at,
-            duration_ms: u64::try_from(now.since(summary.started_at).as_millis()).unwrap_or(u64::MAX),
+            duration_ms: u64::try_from(now.since(summary.started_at).as_millis())
+                .unwrap_or(u64::MAX),
             items: summary.items as u64,
             delivered: summary.delivered,
             failed: summary.failed,
@@ -355,9 +404,14 @@ impl Poller<'_> {
         }
         if Mono::now().since(begun) > Duration::from_secs(1) {
             let (pending, _) = self.engine.backlog();
-            let doing = if self.fetch.is_some() { "listing" } else { "delivering" };
+            let doing = if self.fetch.is_some() {
+                "listing"
+            } else {
+                "delivering"
+            };
             let done = self.engine.totals().delivered();
-            self.voice.progress(&format!("{doing}: {done} delivered, {pending} waiting"));
+            self.voice
+                .progress(&format!("{doing}: {done} delivered, {pending} waiting"));
         }
     }
 }

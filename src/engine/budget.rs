@@ -344,3 +344,202 @@ pub fn is_newer(a: &str, b: &str) -> bool {
     };
     parts(a) > parts(b)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::delivery::EventKind;
+    use crate::engine::record::{Event, Known};
+    use serde_json::Map;
+    use std::collections::BTreeMap;
+
+    const NOW: Time = Time(1_000_000);
+
+    fn budget() -> Budget {
+        Budget {
+            max_retries: 3,
+            pause: Duration::from_secs(10),
+            version: "1.2.0".into(),
+        }
+    }
+
+    /// A record with comments 1 to `n` waiting for one sink.
+    fn record(n: u64) -> Record {
+        let event = |id: u64| Event {
+            key: Key(format!("comment/{id}").into()),
+            kind: EventKind::Comment,
+            at: Time(id),
+            payload: "{}".into(),
+        };
+        let queue = Queue {
+            pending: (1..=n).collect(),
+            ..Queue::default()
+        };
+        Record {
+            item: "dir:in#1".parse().expect("a ref"),
+            source: "in".into(),
+            seen: Default::default(),
+            since: Time::ZERO,
+            openings: 1,
+            standing: crate::engine::record::Standing::Active,
+            ended_at: None,
+            known: Known::default(),
+            events: (1..=n)
+                .map(|id| (id, event(id)))
+                .collect::<BTreeMap<_, _>>(),
+            next_seq: n + 1,
+            sinks: [("sink".to_string(), queue)].into(),
+            history: Vec::new(),
+            extra: Map::new(),
+            stored: Default::default(),
+        }
+    }
+
+    fn settle(record: &mut Record, outcome: Outcome) -> Verdict {
+        let (attempt, _) = record.begin("sink").expect("something waits");
+        record.settle(attempt, outcome, NOW, &budget())
+    }
+
+    fn failed() -> Outcome {
+        Outcome::Failed {
+            reason: "exit status 1".into(),
+        }
+    }
+
+    /// Given a delivery that always fails, when its budget of 3 retries is spent,
+    /// then it is given up and those behind it follow in order (R6.7, R6.1, C110).
+    #[test]
+    fn r6_7_a_delivery_that_always_fails_is_given_up_and_blocks_nobody() {
+        let mut r = record(3);
+        let mut pauses = Vec::new();
+        for _ in 0..3 {
+            let Verdict::Retry { at, .. } = settle(&mut r, failed()) else {
+                panic!("too early")
+            };
+            pauses.push(at.since(NOW).as_secs());
+            assert_eq!(r.due("sink"), Some(at), "the ones behind it wait");
+        }
+        assert_eq!(pauses, [10, 40, 160], "growing pauses");
+        assert!(matches!(
+            settle(&mut r, failed()),
+            Verdict::GaveUp { attempts: 4, .. }
+        ));
+        for id in ["comment/2", "comment/3"] {
+            let head = r.sinks["sink"].head(&r.events).expect("it waits");
+            assert_eq!(&*r.events[&head].key.0, id);
+            assert_eq!(settle(&mut r, Outcome::Delivered), Verdict::Delivered);
+        }
+        let queue = &r.sinks["sink"];
+        assert_eq!(
+            (queue.pending.len(), queue.delivered, queue.gave_up.len()),
+            (0, 2, 1)
+        );
+        assert_eq!(queue.gave_up[&1].version, "1.2.0");
+        assert_eq!(r.events.len(), 1, "only what was given up is kept");
+    }
+
+    /// R6.7: asked for, or by a newer version, what was given up is tried again with a full budget.
+    #[test]
+    fn r6_7_what_was_given_up_can_be_re_armed() {
+        let mut r = record(1);
+        for _ in 0..4 {
+            settle(&mut r, failed());
+        }
+        assert_eq!(r.due("sink"), None);
+        assert!(
+            r.rearm(|_, g| is_newer("1.2.0", &g.version)).is_empty(),
+            "the same version does not"
+        );
+        assert_eq!(r.rearm(|_, g| is_newer("1.10.0", &g.version)).len(), 1);
+        let (attempt, begun) = r.begin("sink").expect("re-armed");
+        assert_eq!(begun, 5, "tries go on counting, so receipts do not collide");
+        assert!(matches!(
+            r.settle(attempt, failed(), NOW, &budget()),
+            Verdict::Retry { attempts: 1, .. }
+        ));
+    }
+
+    /// Given three stops over one delivery, when it is tried at last, then its
+    /// budget is whole (R5.2, R5.3, C107).
+    #[test]
+    fn r5_2_what_was_never_tried_costs_nothing() {
+        let mut r = record(1);
+        let before = r.clone();
+        for _ in 0..3 {
+            assert_eq!(settle(&mut r, Outcome::Released), Verdict::Released);
+        }
+        assert_eq!(r, before);
+    }
+
+    /// R5.4, R5.5: interruptions spend no attempt; the fifth gives up.
+    #[test]
+    fn r5_5_five_interruptions_give_up() {
+        let mut r = record(1);
+        for n in 1..=4 {
+            assert_eq!(
+                settle(&mut r, Outcome::Unknown),
+                Verdict::Interrupted { interruptions: n }
+            );
+            assert_eq!(r.sinks["sink"].tries[&1].attempts, 0);
+        }
+        assert!(matches!(
+            settle(&mut r, Outcome::Unknown),
+            Verdict::GaveUp { attempts: 0, .. }
+        ));
+    }
+
+    /// "Not now" spends nothing, however often, and asks again within five minutes.
+    #[test]
+    fn not_now_spends_nothing() {
+        let mut r = record(1);
+        for n in 0..40 {
+            let outcome = Outcome::Deferred {
+                reason: "busy".into(),
+                not_before: None,
+            };
+            let Verdict::Deferred { at, .. } = settle(&mut r, outcome) else {
+                panic!("not deferred")
+            };
+            assert!(at.since(NOW) <= LONGEST_DEFERRAL, "{n}");
+        }
+        assert_eq!(r.sinks["sink"].tries[&1].attempts, 0);
+        assert_eq!(settle(&mut r, Outcome::Delivered), Verdict::Delivered);
+    }
+
+    #[test]
+    fn one_try_at_a_time_and_a_try_in_flight_stays_first() {
+        let mut r = record(2);
+        let (attempt, _) = r.begin("sink").expect("it waits");
+        assert!(r.begin("sink").is_none());
+        assert_eq!(r.due("sink"), None);
+        attempt.leave();
+        // The next start finds it in flight and takes it up.
+        let (again, begun) = r.resume("sink").expect("in flight");
+        assert_eq!((again.seq(), begun), (1, 1));
+        again.leave();
+    }
+
+    #[test]
+    #[should_panic(expected = "never settled")]
+    fn a_try_that_is_dropped_is_a_fault() {
+        let _forgotten = record(1).begin("sink");
+    }
+
+    /// C023: due times stored while the clock was ahead are pulled in.
+    #[test]
+    fn c023_a_due_time_out_of_reach_is_pulled_in() {
+        let mut r = record(1);
+        settle(&mut r, failed());
+        if let Some(t) = r.sinks.get_mut("sink").and_then(|q| q.tries.get_mut(&1)) {
+            t.next_attempt_at = Some(Time(u64::MAX));
+        }
+        r.clamp_times(NOW);
+        assert_eq!(r.due("sink"), Some(NOW.plus(LONGEST_PAUSE)));
+    }
+
+    #[test]
+    fn versions_compare_by_number() {
+        assert!(is_newer("1.10.0", "1.9.3") && is_newer("0.2.0", "0.1.9-rc.1"));
+        assert!(!is_newer("1.2.0", "1.2.0") && !is_newer("1.2.0", "1.3.0") && !is_newer("x", "1"));
+    }
+}

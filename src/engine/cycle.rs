@@ -42,6 +42,9 @@ pub struct Setup {
     pub retry_pause: Duration,
     /// The version of idempoll.
     pub version: String,
+    /// A cycle ends only when everything due in it is resolved (`--once`);
+    /// otherwise deliveries go on while the next one begins.
+    pub once: bool,
 }
 
 /// One feed: what is listed on its own and has a cursor of its own.
@@ -481,14 +484,14 @@ impl Engine {
         self.steps.push_back(Step::Log(entry));
     }
 
-    pub(super) fn feed_of(&self, record: &Record) -> Option<usize> {
-        self.setup.feeds.iter().position(|f| {
-            f.rules.source == record.source
-                && ItemRef {
-                    number: record.item.number,
-                    ..f.template.clone()
-                } == record.item
-        })
+    /// The feed a record belongs to: by its file name, since the config may
+    /// write a repository's name in other letters than it did before.
+    pub(super) fn feed_of(&self, slug: &Slug) -> Option<usize> {
+        let (feed, _) = slug.as_str().rsplit_once('~')?;
+        self.setup
+            .feeds
+            .iter()
+            .position(|f| f.slug.as_str() == feed)
     }
 
     /// Takes a record into memory, or back after a change.
@@ -555,8 +558,11 @@ impl Engine {
         self.let_go(slug);
     }
 
-    /// A record with nothing to do needs no memory.
+    /// A record with nothing to do, and that nobody is about to judge by, needs no memory.
     pub(super) fn let_go(&mut self, slug: &Slug) {
+        if self.walk.as_ref().is_some_and(|w| w.needs(slug)) {
+            return;
+        }
         let in_flight = self.flights.keys().any(|(s, _)| s == slug);
         let idle = |h: &Held| !h.record.is_unfinished() && h.after_save.is_empty();
         if !in_flight && !self.dirty.contains(slug) && self.records.get(slug).is_some_and(idle) {
@@ -615,7 +621,7 @@ impl Engine {
             self.log(entry);
         }
         if let Some(record) = record
-            && let Some(feed) = self.feed_of(&record)
+            && let Some(feed) = self.feed_of(&slug)
         {
             self.hold(&slug, feed, record);
             if damaged {
@@ -623,9 +629,7 @@ impl Engine {
             }
             self.resume(now, &slug, feed);
         }
-        if self.walk.as_ref().is_none_or(|w| !w.needs(&slug)) {
-            self.let_go(&slug);
-        }
+        self.let_go(&slug);
     }
 
     fn instead_of_damaged(&self, slug: &Slug, modified: Time) -> Option<Record> {
@@ -722,7 +726,8 @@ impl Engine {
             }
         }
         if let Some(cycle) = &mut self.cycle {
-            cycle.summary.interrupted |= cycle.next_feed < self.setup.feeds.len();
+            cycle.summary.interrupted |=
+                self.setup.once || cycle.next_feed < self.setup.feeds.len();
             cycle.next_feed = self.setup.feeds.len();
         }
     }

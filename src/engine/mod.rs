@@ -9,6 +9,8 @@
 pub mod access;
 pub mod budget;
 pub mod cycle;
+#[cfg(test)]
+mod cycle_tests;
 pub mod delivery;
 pub mod entry;
 pub mod feed;

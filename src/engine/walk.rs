@@ -119,6 +119,9 @@ impl Engine {
                 watch_from,
             });
         }
+        if self.setup.once && !self.stopping && (!self.flights.is_empty() || self.has_due(now)) {
+            return None;
+        }
         let mut summary = self.cycle.take()?.summary;
         summary.items = self
             .feeds

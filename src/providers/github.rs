@@ -42,7 +42,7 @@ mod rows;
 use super::{Ask, Feed, Out, Provider, json, tell, token};
 use crate::config::checked::GitHub;
 use crate::engine::delivery::Slug;
-use crate::engine::item::{Kind, Sighting, State};
+use crate::engine::item::{ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::net::{self, Client, Redirects};
@@ -84,6 +84,12 @@ pub fn open(source: &str, config: &GitHub) -> Vec<Feed> {
             Feed {
                 slug: Slug::feed(source, host.as_deref(), Some(path)),
                 title: path.clone(),
+                template: ItemRef {
+                    provider: "github".to_string(),
+                    host: host.clone(),
+                    path: path.clone(),
+                    number: 0,
+                },
                 host: net::host(&config.base_url),
                 provider: Box::new(provider),
             }

@@ -12,6 +12,7 @@ pub mod token;
 
 use crate::config::checked::{self, Source};
 use crate::engine::delivery::Slug;
+use crate::engine::item::ItemRef;
 use crate::engine::listing::{Cut, Heard, Listing};
 use crate::engine::time::Time;
 use serde_json::Value;
@@ -58,6 +59,8 @@ pub struct Feed {
     pub slug: Slug,
     /// What it is for people: `octo/api`, or the directory.
     pub title: String,
+    /// The ref its items have, but for the number.
+    pub template: ItemRef,
     /// The host whose limits it shares with other feeds; `None` without a network.
     pub host: Option<String>,
     /// What lists it.
@@ -71,6 +74,12 @@ pub fn open(source: &Source) -> Vec<Feed> {
         checked::Provider::Dir(config) => vec![Feed {
             slug: Slug::feed(&source.name, None, None),
             title: config.path.display().to_string(),
+            template: ItemRef {
+                provider: "dir".to_string(),
+                host: None,
+                path: source.name.clone(),
+                number: 0,
+            },
             host: None,
             provider: Box::new(dir::DirProvider::new(&source.name, config.clone())),
         }],

@@ -239,6 +239,7 @@ impl World {
             slots: self.script.sinks.iter().map(|s| (s.clone(), 2)).collect(),
             retry_pause: Duration::from_secs(1),
             version: "1.0.0".into(),
+            once: self.script.seed.is_multiple_of(2),
         }
     }
 

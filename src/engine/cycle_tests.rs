@@ -1,0 +1,506 @@
+//! Single facts and the steps they lead to; whole lives are in `tests/it/engine_worlds.rs`.
+
+use super::access::Policy;
+use super::cycle::{Engine, Fact, FeedSetup, Found, Setup, Step};
+use super::delivery::{Outcome, Slug};
+use super::feed::Feed;
+use super::item::{Author, Item, ItemRef, Kind, Sighting, State};
+use super::listing::{Complete, Coverage, Cut, Heard, Listing};
+use super::plan::Rules;
+use super::record::Record;
+use super::time::Time;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+const NOW: Time = Time(1_700_000_000_000);
+
+fn template() -> ItemRef {
+    ItemRef {
+        provider: "dir".into(),
+        host: None,
+        path: "in".into(),
+        number: 0,
+    }
+}
+
+fn slug(number: u64) -> Slug {
+    Slug::new(
+        "in",
+        &ItemRef {
+            number,
+            ..template()
+        },
+    )
+}
+
+fn setup(version: &str) -> Setup {
+    Setup {
+        feeds: vec![FeedSetup {
+            slug: Slug::feed("in", None, None),
+            template: template(),
+            rules: Rules {
+                source: "in".into(),
+                sinks: vec!["sink".into()],
+                policy: Policy {
+                    authorized_users: vec!["octocat".into()],
+                    max_retries: 0,
+                    ..Policy::default()
+                },
+                self_marker: "<!-- idempoll -->".into(),
+            },
+        }],
+        slots: [("sink".to_string(), 1)].into(),
+        retry_pause: Duration::from_secs(1),
+        version: version.into(),
+        once: false,
+    }
+}
+
+fn sighting(number: u64) -> Heard {
+    Heard::Sighting(Box::new(Sighting {
+        item: Item {
+            item_ref: ItemRef {
+                number,
+                ..template()
+            },
+            kind: Kind::Issue,
+            title: "t".into(),
+            body: String::new(),
+            author: Author {
+                login: Some("octocat".into()),
+                association: None,
+                bot: false,
+            },
+            state: State::Open,
+            labels: vec![],
+            created_at: Some(NOW),
+            labelled_at: None,
+            closed_at: None,
+            url: None,
+        },
+        comments: vec![],
+    }))
+}
+
+fn complete(cursor: u64) -> Fact {
+    Fact::Listed(Listing::Complete(Complete {
+        cursor: json!(cursor),
+        coverage: Coverage::Changes,
+    }))
+}
+
+/// A store in memory that can be told to fail.
+#[derive(Default)]
+struct Store {
+    records: BTreeMap<Slug, Record>,
+    feed: Option<Feed>,
+    failing: bool,
+    damaged: Option<Slug>,
+    unreadable: Option<Slug>,
+}
+
+impl Store {
+    /// Carries out all steps there are; gives those that are about more than records, as text.
+    fn drive(&mut self, engine: &mut Engine, now: Time) -> Vec<String> {
+        let mut done = Vec::new();
+        while let Some(step) = engine.next(now) {
+            let refused = || Fact::SaveFailed {
+                reason: "no space left on device".into(),
+            };
+            let fact = match step {
+                Step::Load(slug) => {
+                    let found = match self.records.get(&slug) {
+                        _ if self.damaged.as_ref() == Some(&slug) => Found::Damaged {
+                            reason: "cut".into(),
+                            modified: NOW,
+                        },
+                        _ if self.unreadable.as_ref() == Some(&slug) => Found::Unreadable {
+                            reason: "permission denied".into(),
+                        },
+                        Some(r) => Found::Record(Box::new(r.clone())),
+                        None => Found::Nothing,
+                    };
+                    Fact::Loaded { slug, found }
+                }
+                Step::Save(_) | Step::SaveLater(_) | Step::SaveFeed(_) | Step::Flush
+                    if self.failing =>
+                {
+                    done.push("refused".into());
+                    refused()
+                }
+                Step::Save(slug) | Step::SaveLater(slug) => {
+                    done.push(format!("save {slug}"));
+                    if let Some(r) = engine.record(&slug) {
+                        self.records.insert(slug.clone(), r.clone());
+                    }
+                    Fact::Saved { slug }
+                }
+                Step::Flush => Fact::Flushed,
+                Step::SaveFeed(_) => {
+                    self.feed = engine.feed_to_save().cloned();
+                    done.push("save feed".into());
+                    Fact::FeedSaved
+                }
+                Step::SetAside(slug) => {
+                    done.push(format!("aside {slug}"));
+                    self.damaged = None;
+                    continue;
+                }
+                Step::Deliver(d) => {
+                    done.push(format!("deliver {} try {}", d.id, d.attempt));
+                    continue;
+                }
+                Step::Log(e) => {
+                    done.push(e.kind);
+                    continue;
+                }
+                Step::List { .. } => {
+                    done.push("list".into());
+                    continue;
+                }
+                Step::Abandon => {
+                    done.push("abandon".into());
+                    continue;
+                }
+                Step::CycleEnded(s) => {
+                    done.push(format!(
+                        "cycle of {} failed {} interrupted {}",
+                        s.items, s.failed_feeds, s.interrupted
+                    ));
+                    continue;
+                }
+                other => panic!("{other:?}"),
+            };
+            engine.on(now, fact);
+        }
+        done
+    }
+}
+
+fn settled(number: u64, outcome: Outcome) -> Fact {
+    Fact::Settled {
+        slug: slug(number),
+        sink: "sink".into(),
+        outcome,
+    }
+}
+
+/// Given a first listing, when an item is found, then watching, the record with
+/// the try, and only then the delivery follow, and the cursor comes last (R3.4, R3.7).
+#[test]
+fn r3_7_the_steps_come_in_the_promised_order() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    engine.on(NOW, Fact::CycleDue);
+    assert_eq!(store.drive(&mut engine, NOW), ["list"]);
+    engine.on(NOW, sighting_fact(1));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "save feed",
+            "save in~1",
+            "dispatch.queued",
+            "deliver dir:in#1/opened try 1"
+        ]
+    );
+    assert_eq!(
+        store.feed.as_ref().and_then(|f| f.cursor.clone()),
+        None,
+        "the cursor moves last"
+    );
+    engine.on(NOW, sighting_fact(2));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        ["save in~2"],
+        "durable, and waiting for the one slot"
+    );
+    engine.on(NOW, complete(7));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "save feed",
+            "poll.cycle",
+            "cycle of 2 failed 0 interrupted false"
+        ]
+    );
+    engine.on(NOW, settled(1, Outcome::Delivered));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "save in~1",
+            "dispatch.succeeded",
+            "save in~2",
+            "dispatch.queued",
+            "deliver dir:in#2/opened try 1"
+        ]
+    );
+    engine.on(NOW, settled(2, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    // The same again does nothing, once what came in between has been summed up.
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        ["poll.cycle", "cycle of 2 failed 0 interrupted false"]
+    );
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        ["cycle of 2 failed 0 interrupted false"]
+    );
+    engine.leave();
+}
+
+fn sighting_fact(number: u64) -> Fact {
+    Fact::Heard(sighting(number))
+}
+
+/// Given a full disk, when an item is found, then it is not delivered, the cursor
+/// stays, and once there is room work resumes by itself (R3.5, C119).
+#[test]
+fn r3_5_what_cannot_be_recorded_is_not_delivered() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
+    store.drive(&mut engine, NOW);
+    store.failing = true;
+    engine.on(NOW, sighting_fact(1));
+    let done = store.drive(&mut engine, NOW);
+    assert_eq!(
+        done,
+        [
+            "refused",
+            "poll.store_error",
+            "abandon",
+            "poll.source_error",
+            "poll.cycle",
+            "cycle of 0 failed 1 interrupted false"
+        ]
+    );
+    assert!(engine.store_trouble().is_some() && !engine.is_quiet());
+    let retry_at = engine.wakes_at().expect("it is tried again");
+    assert_eq!(
+        store.drive(&mut engine, retry_at),
+        ["refused"],
+        "and said once"
+    );
+    store.failing = false;
+    let later = engine.wakes_at().expect("and again");
+    assert_eq!(
+        store.drive(&mut engine, later),
+        [
+            "save in~1",
+            "save in~1",
+            "dispatch.queued",
+            "deliver dir:in#1/opened try 1"
+        ]
+    );
+    engine.on(later, settled(1, Outcome::Delivered));
+    store.drive(&mut engine, later);
+    assert_eq!(store.records[&slug(1)].sinks["sink"].delivered, 1);
+    engine.leave();
+}
+
+/// Given a damaged record, when its item is listed, then it is set aside, reported,
+/// replaced before anything else, and the item is not opened again (R3.6, C111).
+#[test]
+fn r3_6_a_damaged_record_is_set_aside_and_never_a_first_sight() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    store.damaged = Some(slug(1));
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "save feed",
+            "aside in~1",
+            "record.set_aside",
+            "save in~1",
+            "save in~1"
+        ]
+    );
+    engine.leave();
+}
+
+/// Given a record that cannot be read, when its item is listed, then the item is
+/// skipped, and the cursor stays so that it is listed again (C114).
+#[test]
+fn c114_an_unreadable_record_holds_the_cursor_back() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    store.unreadable = Some(slug(1));
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        ["save feed", "poll.item_error"]
+    );
+    engine.on(NOW, sighting_fact(2));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert_eq!(store.feed.as_ref().and_then(|f| f.cursor.clone()), None);
+    assert!(
+        store.records.contains_key(&slug(2)),
+        "its neighbours are processed"
+    );
+    engine.leave();
+}
+
+/// Given a listing that fails half-way, when it ends, then nothing is concluded and
+/// the cursor stays (R3.4, R4.2, C014).
+#[test]
+fn r4_2_a_cut_listing_moves_nothing() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    let before = store.feed.clone();
+    engine.on(NOW, Fact::Listed(Listing::Cut(Cut::because("502"))));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "poll.source_error",
+            "poll.cycle",
+            "cycle of 0 failed 1 interrupted false"
+        ]
+    );
+    assert_eq!(store.feed, before);
+    engine.leave();
+}
+
+/// Given a stop in the middle of a listing, when it comes, then the listing is left
+/// behind, nothing begins, and the cycle says so (R2.5, R4.1, R4.3).
+#[test]
+fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, Fact::StopAsked);
+    assert!(!engine.listens());
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "abandon",
+            "poll.cycle",
+            "cycle of 0 failed 0 interrupted true"
+        ]
+    );
+    // What the worker had not begun is given back, durably, and reported.
+    engine.on(NOW, settled(1, Outcome::Released));
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        ["save in~1", "dispatch.abandoned", "poll.attempts_released"]
+    );
+    assert!(engine.is_quiet());
+    assert!(
+        store.records[&slug(1)].sinks["sink"].tries.is_empty(),
+        "R5.2: the budget is whole"
+    );
+    engine.leave();
+}
+
+/// R6.7: what was given up comes back when asked for, and when a newer version starts.
+#[test]
+fn r6_7_given_up_deliveries_come_back_when_asked_for_and_with_a_newer_version() {
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(setup("1.0.0"), vec![None], vec![]),
+    );
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(
+        NOW,
+        settled(
+            1,
+            Outcome::Failed {
+                reason: "exit status 1".into(),
+            },
+        ),
+    );
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        ["save in~1", "dispatch.failed", "poll.gave_up"]
+    );
+    engine.on(
+        NOW,
+        Fact::Retry {
+            item: Some(ItemRef {
+                number: 2,
+                ..template()
+            }),
+            delivery: None,
+        },
+    );
+    assert_eq!(store.drive(&mut engine, NOW), ["poller.warning"]);
+    engine.on(
+        NOW,
+        Fact::Retry {
+            item: None,
+            delivery: Some("dir:in#1/opened".into()),
+        },
+    );
+    assert_eq!(
+        store.drive(&mut engine, NOW),
+        [
+            "save in~1",
+            "poll.rearmed",
+            "dispatch.queued",
+            "deliver dir:in#1/opened try 2"
+        ]
+    );
+    engine.on(
+        NOW,
+        settled(
+            1,
+            Outcome::Failed {
+                reason: "exit status 1".into(),
+            },
+        ),
+    );
+    store.drive(&mut engine, NOW);
+    engine.leave();
+    let feed = store.feed.clone();
+    let mut same = Engine::new(setup("1.0.0"), vec![feed.clone()], vec![slug(1)]);
+    assert!(store.drive(&mut same, NOW).is_empty());
+    same.leave();
+    let mut newer = Engine::new(setup("1.0.1"), vec![feed], vec![slug(1)]);
+    assert_eq!(
+        store.drive(&mut newer, NOW),
+        [
+            "save in~1",
+            "poll.rearmed",
+            "dispatch.queued",
+            "deliver dir:in#1/opened try 3"
+        ]
+    );
+    newer.leave();
+}

@@ -6,5 +6,7 @@ pub mod holder;
 pub mod places;
 pub mod runlock;
 pub mod signals;
+#[cfg(test)]
+mod stand_in;
 pub mod stop;
 pub mod threads;

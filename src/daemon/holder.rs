@@ -208,3 +208,209 @@ fn judge_from(run: &RunInfo, here: &Here<'_>) -> Who {
         Some(_) => Who::Proved(pid),
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::super::runlock::{PATIENCE, RunLock};
+    use super::super::stand_in::{NOBODY, Scratch, StandIn, as_nobody};
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    fn look(scratch: &Scratch) -> Holder {
+        probe(&scratch.state(), &scratch.pidfile()).expect("it can be looked at")
+    }
+
+    fn judged(change: impl FnOnce(&mut RunInfo), process: Option<(Stat, User)>) -> Who {
+        let mut run = RunInfo {
+            pid: 4711,
+            start_time: Some(7),
+            boot_id: Some("boot".to_string()),
+            pid_ns: Some(3),
+            owner: Some(1000),
+            ..RunInfo::default()
+        };
+        change(&mut run);
+        let here = Here {
+            us: User::ROOT,
+            boot_id: Some("boot".to_string()),
+            pid_ns: Some(3),
+            process: &|pid| process.clone().filter(|_| pid.get() == run.pid),
+        };
+        judge_from(&run, &here)
+    }
+
+    fn process(start_time: u64, zombie: bool, user: u32) -> Option<(Stat, User)> {
+        let stat = Stat { zombie, start_time };
+        Some((stat, User(user)))
+    }
+
+    /// R2.1. Given everything `run.json` says about its process, when any of it
+    /// is different or unknown, then that process is not the holder.
+    #[test]
+    fn a_process_is_the_holder_only_if_all_of_its_identity_is_the_same() {
+        let alive = || process(7, false, 1000);
+        let same = |_: &mut RunInfo| {};
+        assert_eq!(
+            judged(same, alive()),
+            Who::Proved(Pid::new(4711).expect("not 0"))
+        );
+        let unproved = |who: Who| assert!(matches!(who, Who::Unproved(_)), "{who:?}");
+        unproved(judged(same, None));
+        unproved(judged(same, process(7, true, 1000)));
+        unproved(judged(same, process(8, false, 1000)));
+        unproved(judged(same, process(7, false, 0)));
+        unproved(judged(|r| r.pid = 0, alive()));
+        unproved(judged(|r| r.pid = u32::MAX, alive()));
+        unproved(judged(|r| r.start_time = None, alive()));
+        unproved(judged(|r| r.boot_id = None, alive()));
+        unproved(judged(|r| r.pid_ns = None, alive()));
+        unproved(judged(|r| r.owner = None, alive()));
+        assert_eq!(
+            judged(|r| r.boot_id = Some("x".to_string()), alive()),
+            Who::OtherBoot
+        );
+        assert_eq!(judged(|r| r.pid_ns = Some(4), alive()), Who::OtherNamespace);
+    }
+
+    /// R2.1. Pid 1 is the poller in many a container: it is judged like any other.
+    #[test]
+    fn pid_1_is_the_holder_only_if_it_really_is() {
+        let one = Who::Proved(Pid::new(1).expect("not 0"));
+        assert_eq!(judged(|r| r.pid = 1, process(7, false, 1000)), one);
+        assert_ne!(judged(|r| r.pid = 1, process(0, false, 1000)), one);
+    }
+
+    /// R1.7. A probe makes nothing, and leaves no lock behind.
+    #[test]
+    fn a_probe_makes_nothing() {
+        let scratch = Scratch::new();
+        assert_eq!(look(&scratch), Holder::NoStateDir);
+        assert!(!scratch.state().exists());
+        let scratch = scratch.with_state();
+        assert_eq!(look(&scratch), Holder::Nobody);
+        assert_eq!(
+            fs::read_dir(scratch.state()).expect("it is there").count(),
+            0
+        );
+    }
+
+    /// R1.4, C098. A pidfile nobody locks is stale, whatever it says.
+    #[test]
+    fn an_unlocked_pidfile_is_stale_whatever_it_says() {
+        let scratch = Scratch::new().with_state();
+        for (text, shown) in [
+            ("1\n", "pid 1"),
+            ("", "empty"),
+            ("0", "not a pid: '0'"),
+            ("-1", "not a pid: '-1'"),
+            ("12345678901234567890", "not a pid: '12345678901234567890'"),
+            ("4711 extra", "not a pid: '4711 extra'"),
+            ("\u{1b}[2J", "not a pid: '\\u{1b}[2J'"),
+        ] {
+            fs::write(scratch.pidfile(), text).expect("it can be written");
+            match look(&scratch) {
+                Holder::Stale(claim) => assert_eq!(claim.to_string(), shown),
+                other => panic!("{text:?}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_running_poller_is_proved_by_its_run_json() {
+        let scratch = Scratch::new();
+        let poller = StandIn::ready("poll", &scratch);
+        let Holder::Held(held) = look(&scratch) else {
+            panic!("it holds the lock");
+        };
+        assert_eq!(held.who, Who::Proved(poller.pid()));
+        assert_eq!(held.claim, Some(Claim::Pid(poller.pid())));
+        assert_eq!(held.in_words(), format!("pid {}", poller.pid()));
+    }
+
+    /// R1.5. Given a poller that was killed, when it is looked for, then the lock is free at once.
+    #[test]
+    fn a_killed_poller_holds_nothing() {
+        let scratch = Scratch::new();
+        let mut poller = StandIn::ready("poll", &scratch);
+        let pid = poller.pid();
+        poller.child.kill().expect("it is our child");
+        poller.child.wait().expect("it is our child");
+        assert_eq!(look(&scratch), Holder::Stale(Claim::Pid(pid)));
+    }
+
+    #[test]
+    fn a_poller_that_has_not_said_who_it_is_is_known_by_its_pidfile() {
+        let scratch = Scratch::new();
+        let lock = RunLock::acquire(&scratch.state(), &scratch.pidfile(), PATIENCE);
+        let _lock = lock.expect("nobody else runs");
+        let Holder::Held(held) = look(&scratch) else {
+            panic!("it is held");
+        };
+        assert!(matches!(held.who, Who::Unproved(_)), "{:?}", held.who);
+        assert_eq!(held.pid(), Some(Pid::own()));
+    }
+
+    /// R1.9. What is no directory is never locked, and a FIFO does not hang.
+    #[test]
+    fn a_state_directory_that_is_none_is_refused() {
+        let scratch = Scratch::new();
+        let real = scratch.path().join("real");
+        fs::create_dir(&real).expect("it can be made");
+        std::os::unix::fs::symlink(&real, scratch.state()).expect("links can be made");
+        for state in [
+            scratch.state(),
+            scratch.state().join(""),
+            scratch.state().join("."),
+        ] {
+            let e = probe(&state, &scratch.pidfile()).expect_err("it is a link");
+            assert!(e.to_string().ends_with("it is a symbolic link"), "{e}");
+        }
+        fs::remove_file(scratch.state()).expect("it is there");
+        fs::write(scratch.state(), "").expect("it can be written");
+        let e = probe(&scratch.state(), &scratch.pidfile()).expect_err("it is a file");
+        assert!(
+            e.to_string()
+                .ends_with("it is a regular file, not a directory"),
+            "{e}"
+        );
+    }
+
+    /// C122, R2.1. Given another user's state directory, when an ordinary user
+    /// runs `stop`, then the owner is named and "not running" is not claimed.
+    #[test]
+    fn a_directory_of_another_user_names_its_owner() {
+        let scratch = Scratch::new().with_state();
+        let closed = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(scratch.state(), closed).expect("it is ours");
+        let Some(said) = as_nobody("stop", &scratch) else {
+            return;
+        };
+        assert!(said.contains("state: permission denied"), "{said}");
+        assert!(
+            said.contains("hint: it belongs to root: run this as root"),
+            "{said}"
+        );
+    }
+
+    /// R2.1. Given a `run.json` that names a process of another user than its
+    /// own, when it is judged, then that process is not believed to be the holder.
+    #[test]
+    fn a_user_cannot_pass_off_another_users_process_as_the_poller() {
+        let scratch = Scratch::new();
+        let _poller = StandIn::ready("poll", &scratch);
+        let path = RunInfo::path(&scratch.state());
+        if chown(&path, Some(NOBODY), None).is_err() {
+            return;
+        }
+        let Holder::Held(held) = look(&scratch) else {
+            panic!("it is held");
+        };
+        assert!(
+            matches!(&held.who, Who::Unproved(why) if why.contains("owner")),
+            "{:?}",
+            held.who
+        );
+    }
+}

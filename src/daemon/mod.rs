@@ -10,5 +10,7 @@ pub mod places;
 pub mod poll;
 pub mod runlock;
 pub mod signals;
+#[cfg(test)]
+mod stand_in;
 pub mod stop;
 pub mod threads;

@@ -91,3 +91,76 @@ fn on_signal(ask: StopAsk) -> impl FnMut() + Send + 'static {
 fn end_process() -> ! {
     std::process::exit(i32::from(Exit::Interrupted.code()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::stand_in::{Scratch, StandIn, command};
+    use crate::os::pid::{Pid, kill};
+    use crate::os::signals::Signal;
+
+    /// The bit of `SIGHUP` in a line of `/proc/PID/status`.
+    fn hup_in(pid: Pid, line: &str) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let mask = status.lines().find_map(|l| l.strip_prefix(line));
+        let mask = u64::from_str_radix(mask.expect("every kernel has it").trim(), 16);
+        mask.expect("it is hexadecimal") & 1 != 0
+    }
+
+    /// R2.6, C088, C090. Given a poller, when it gets any of the three signals,
+    /// then it ends gracefully, with the lock free and the pidfile gone.
+    #[test]
+    fn each_of_the_three_signals_asks_for_a_graceful_end() {
+        for signal in [Signal::Term, Signal::Int, Signal::Hup] {
+            let scratch = Scratch::new();
+            let poller = StandIn::ready("poll", &scratch);
+            kill(poller.pid(), signal).expect("it is our child");
+            assert_eq!(poller.end().0, Some(0), "{signal:?}");
+            assert!(!scratch.pidfile().exists(), "{signal:?}");
+        }
+    }
+
+    /// R2.6, C089. Given a poller that does not end, when a second signal
+    /// comes, then the process ends with 130 although no thread of it cooperates.
+    #[test]
+    fn a_second_signal_ends_a_poller_that_hangs() {
+        let scratch = Scratch::new();
+        let mut poller = StandIn::ready("deaf", &scratch);
+        kill(poller.pid(), Signal::Int).expect("it is our child");
+        poller.until("asked");
+        kill(poller.pid(), Signal::Term).expect("it is our child");
+        assert_eq!(poller.end().0, Some(130));
+    }
+
+    /// R2.6. Given a poller that watches for it, when the second signal comes,
+    /// then it is told at once and ends by itself.
+    #[test]
+    fn a_second_signal_is_told_before_it_is_enforced() {
+        let scratch = Scratch::new();
+        let mut poller = StandIn::ready("hasty", &scratch);
+        kill(poller.pid(), Signal::Term).expect("it is our child");
+        poller.until("asked");
+        kill(poller.pid(), Signal::Hup).expect("it is our child");
+        assert_eq!(poller.end().0, Some(130));
+        // Ended by itself, so its lock was dropped and took the pidfile along.
+        assert!(!scratch.pidfile().exists());
+    }
+
+    /// R2.6, C090. Given a parent that ignores `SIGHUP` as `nohup` does, when
+    /// one comes, then nothing happens, and a `SIGTERM` still asks for the end.
+    #[test]
+    fn a_hang_up_the_parent_ignored_stays_ignored() {
+        let scratch = Scratch::new();
+        let nohup = ["sh", "-c", "trap '' HUP; exec \"$@\"", "sh"];
+        let poller = StandIn::ready_from(command("poll", &scratch, &nohup));
+        assert!(hup_in(poller.pid(), "SigIgn:"));
+        assert!(!hup_in(poller.pid(), "SigBlk:"));
+        kill(poller.pid(), Signal::Hup).expect("it is our child");
+        kill(poller.pid(), Signal::Term).expect("it is our child");
+        assert_eq!(poller.end().0, Some(0));
+
+        let scratch = Scratch::new();
+        let poller = StandIn::ready("poll", &scratch);
+        assert!(!hup_in(poller.pid(), "SigIgn:"));
+        assert!(hup_in(poller.pid(), "SigCgt:"));
+    }
+}

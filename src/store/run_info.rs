@@ -3,14 +3,15 @@
 //! ```json
 //! { "version": 1, "pid": 4711, "start_time": 123456, "boot_id": "6f…", "pid_ns": 4026531836,
 //!   "program": "0.1.0", "config": "/etc/idempoll/config.json", "pidfile": "/var/lib/idempoll/poll.pid",
-//!   "started_at": "2026-08-05T10:00:00.000Z", "stopped_at": null,
+//!   "started_at": "2026-08-05T10:00:00.000Z", "stop_asked_at": null, "stopped_at": null,
 //!   "last_cycle": { "at": "…", "duration_ms": 120, "items": 3, "delivered": 1, "failed": 0, "interrupted": false },
 //!   "next_cycle_at": "…", "pending": 0, "gave_up": 0, "store_error": null,
 //!   "sources": [ { "name": "api", "ok": true, "error": null, "failing_since": null, "items": 3, "last_listing_at": "…" } ] }
 //! ```
 //!
 //! Written by the poller alone, while it holds the lock: first as soon as it
-//! has it, then after every cycle, last before it gives it back. It is for
+//! has it, then after every cycle and when it is asked to stop, last before it
+//! gives it back. It is for
 //! `status` and `stop`. Nothing that must survive depends on it: whoever
 //! believes the first line checks it against the process itself, and a reader
 //! that finds the file damaged takes it as missing.
@@ -54,6 +55,9 @@ pub struct RunInfo {
     /// When it started.
     #[serde(default)]
     pub started_at: Time,
+    /// When it was asked to stop; since then it only finishes what is in hand.
+    #[serde(default)]
+    pub stop_asked_at: Option<Time>,
     /// When it ended gracefully; `None` while it runs and after a crash.
     #[serde(default)]
     pub stopped_at: Option<Time>,
@@ -180,4 +184,101 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
         let _ = fs::remove_file(&temporary);
     }
     written
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let dir =
+            std::env::temp_dir().join(format!("idempoll-run-info-{name}-{}", std::process::id()));
+        fs::create_dir_all(&dir).expect("the temp dir can be written");
+        dir
+    }
+
+    #[test]
+    fn what_is_written_is_read_back_and_nothing_else_is_left() {
+        let dir = scratch("whole");
+        let info = RunInfo {
+            version: VERSION,
+            pid: 4711,
+            start_time: Some(7),
+            sources: vec![SourceInfo {
+                name: "api".to_string(),
+                ..SourceInfo::default()
+            }],
+            last_cycle: Some(LastCycle::default()),
+            ..RunInfo::default()
+        };
+        info.write(&dir).expect("it can be written");
+        info.write(&dir).expect("it can be replaced");
+        let mut back = RunInfo::read(&dir).expect("it is whole");
+        assert!(back.owner.take().is_some());
+        assert_eq!(back, info);
+        let facts = Facts::at(&RunInfo::path(&dir)).expect("it is there");
+        assert_eq!(facts.mode, 0o600);
+        assert_eq!(fs::read_dir(&dir).expect("it is there").count(), 1);
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+
+    #[test]
+    fn a_missing_damaged_or_hostile_file_is_as_good_as_none() {
+        let dir = scratch("damaged");
+        let path = RunInfo::path(&dir);
+        assert_eq!(RunInfo::read(&dir), None);
+        for damaged in [
+            &b""[..],
+            b"\0\0\0\0",
+            b"{",
+            b"[]",
+            b"{\"version\":1}",
+            b"{\"version\":1,\"pid\":-4}",
+            b"{\"version\":1,\"pid\":12345678901234567890}",
+            b"{\"version\":1,\"pid\":1,\"started_at\":7}",
+            b"{\"version\":1,\"pid\":1}\xff",
+        ] {
+            fs::write(&path, damaged).expect("it can be written");
+            assert_eq!(RunInfo::read(&dir), None, "{}", damaged.escape_ascii());
+        }
+        fs::remove_file(&path).expect("it is there");
+        std::os::unix::fs::symlink("/etc/passwd", &path).expect("links can be made");
+        assert_eq!(RunInfo::read(&dir), None);
+        fs::remove_file(&path).expect("it is there");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.expect("mkfifo is there").success());
+        assert_eq!(RunInfo::read(&dir), None, "and it must not hang");
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+
+    #[test]
+    fn a_file_with_less_or_more_than_we_know_still_says_who_runs() {
+        let dir = scratch("other");
+        let text = r#"{"version":2,"pid":4711,"start_time":7,"brand_new":{"a":1}}"#;
+        fs::write(RunInfo::path(&dir), text).expect("it can be written");
+        let info = RunInfo::read(&dir).expect("it says who runs");
+        assert_eq!(
+            (info.version, info.pid, info.start_time),
+            (2, 4711, Some(7))
+        );
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
+
+    #[test]
+    fn a_write_that_fails_says_where_and_leaves_the_old_text() {
+        let dir = scratch("busy");
+        let info = RunInfo {
+            pid: 1,
+            ..RunInfo::default()
+        };
+        info.write(&dir).expect("it can be written");
+        fs::create_dir(dir.join("run.json.tmp")).expect("it can be made");
+        let e = RunInfo::default()
+            .write(&dir)
+            .expect_err("the temporary name is taken");
+        assert!(e.to_string().contains("run.json: "), "{e}");
+        assert_eq!(RunInfo::read(&dir).map(|i| i.pid), Some(1));
+        fs::remove_dir_all(&dir).expect("it is ours");
+    }
 }

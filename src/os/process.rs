@@ -149,7 +149,7 @@ pub fn close_on_exec_from_3() {
 /// is (std sets it back for what it starts). An ignored `SIGCHLD`, inherited
 /// from a careless parent, would cost us the exit codes of our children.
 pub fn default_signals() {
-    for signal in 1..=31 {
+    for signal in 1..=64 {
         if !matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGPIPE) {
             // SAFETY: SIG_DFL installs no handler of ours; a refused number changes nothing.
             unsafe { libc::signal(signal, libc::SIG_DFL) };

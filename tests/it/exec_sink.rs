@@ -714,6 +714,45 @@ fn r3_5_without_a_receipt_nothing_is_begun() {
     assert_eq!(world.lines("log"), ["begun"]);
 }
 
+/// R3.5: Given a disk with room for a receipt and not for the output, and one
+/// with no room at all; when a delivery comes; then the output is left out of
+/// the one, and with the other nothing is begun.
+#[test]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+fn r3_5_a_full_disk_loses_the_output_before_the_outcome() {
+    for (fill, begun, outcome, receipt) in [
+        ("true", 1, "Delivered", vec!["0 60006"]),
+        (
+            "head -c 16384 /dev/zero >runs/filler",
+            0,
+            "Deferred",
+            vec![],
+        ),
+    ] {
+        let world = World::new();
+        fs::create_dir(world.path("runs")).expect("a new directory");
+        let script = r#"echo begun >>"$1/log"; echo begun; head -c 60000 /dev/zero"#;
+        let inner = world.poller_command("deliver", script, 2);
+        let mut command = std::process::Command::new("unshare");
+        command
+            .args(["-m", "sh", "-c"])
+            .arg(r#"mount -t tmpfs -o size=16k none runs || exit 97; eval "$0"; exec "$@""#)
+            .arg(fill)
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .envs(inner.get_envs().filter_map(|(k, v)| Some((k, v?))))
+            .current_dir(&world.dir);
+        if !command.output().is_ok_and(|o| o.status.success()) {
+            // Mounting takes root; who has not got it skips this.
+            assert!(world.lines("outcome").is_empty());
+            return;
+        }
+        assert!(world.lines("outcome")[0].starts_with(outcome));
+        assert_eq!(world.lines("receipt"), receipt);
+        assert_eq!(world.lines("log").len(), begun);
+    }
+}
+
 /// Given a runner that cannot be started, or ends before it begins; when a
 /// delivery comes; then nothing is spent.
 #[test]

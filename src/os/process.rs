@@ -138,9 +138,9 @@ pub fn close_on_exec_from_3() {
     unsafe {
         libc::syscall(
             libc::SYS_close_range,
-            3u32,
-            u32::MAX,
-            libc::CLOSE_RANGE_CLOEXEC,
+            libc::c_ulong::from(3u32),
+            libc::c_ulong::from(u32::MAX),
+            libc::c_ulong::from(libc::CLOSE_RANGE_CLOEXEC),
         )
     };
 }
@@ -149,7 +149,7 @@ pub fn close_on_exec_from_3() {
 /// is (std sets it back for what it starts). An ignored `SIGCHLD`, inherited
 /// from a careless parent, would cost us the exit codes of our children.
 pub fn default_signals() {
-    for signal in 1..=31 {
+    for signal in 1..=64 {
         if !matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGPIPE) {
             // SAFETY: SIG_DFL installs no handler of ours; a refused number changes nothing.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
@@ -162,9 +162,9 @@ pub fn default_signals() {
 /// # Errors
 /// When there is no such process, or no such call (before Linux 5.3).
 pub fn pidfd(pid: u32) -> io::Result<OwnedFd> {
-    let pid = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let no_flags: libc::c_ulong = 0;
     // SAFETY: pidfd_open takes no pointers; the result is checked before it is owned.
-    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::c_ulong::from(pid), no_flags) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -10,7 +10,7 @@
 
 use super::Sink;
 use super::child::{self, Feed, Process};
-use super::receipt::{self, State};
+use super::receipt::{self, State, Word};
 use super::runner::{self, Order};
 use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
@@ -47,16 +47,19 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Sink for Exec {
     fn deliver(&self, delivery: &Delivery, stop: &Wake) -> Outcome {
-        match self.look(delivery) {
-            Ok(State::Missing) => {}
-            // It said "not now": nothing happened yet, so it is asked again.
-            Ok(State::Settled(ended)) if ended.outcome == receipt::Word::Deferred => {}
-            Ok(State::Settled(ended)) => return ended.outcome(),
-            Ok(State::Running(..) | State::Orphaned(_)) => match self.wait(delivery, stop) {
-                Outcome::Unknown => {}
-                outcome => return outcome,
-            },
-            Err(e) => return not_begun("cannot read its earlier receipt", e),
+        loop {
+            match self.look(delivery) {
+                Ok(State::Missing) => break,
+                // It said "not now": nothing happened yet, so it is asked again.
+                Ok(State::Settled(ended)) if ended.outcome == Word::Deferred => break,
+                Ok(State::Settled(ended)) => return ended.outcome(),
+                Ok(State::Running(..) | State::Orphaned(_)) => match self.wait(delivery, stop) {
+                    // It left no result, so it may be another's turn: look again.
+                    Outcome::Unknown => {}
+                    outcome => return outcome,
+                },
+                Err(e) => return not_begun("cannot read its earlier receipt", e),
+            }
         }
         if stop.raised() {
             return Outcome::Released;

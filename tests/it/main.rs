@@ -2,3 +2,5 @@
 
 mod engine_worlds;
 mod world;
+mod exec_sink;
+mod exec_world;

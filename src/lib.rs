@@ -6,6 +6,7 @@
 //! * [`config`] is what the user wrote, checked
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
+//! * [`cli`] is what the user types, and the answers
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -13,6 +14,7 @@
 //! values, engine types, os`; `store, config -> engine types`; `engine` and
 //! `net` know nobody. `tests/it/rooms.rs` checks them.
 
+pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod error;
@@ -20,3 +22,4 @@ pub mod exit;
 pub mod os;
 pub mod providers;
 pub mod sinks;
+pub mod terminal;

@@ -7,6 +7,7 @@
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
 //! * [`cli`] is what the user types, and the answers
+//! * [`store`] knows what is on disk
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -23,3 +24,4 @@ pub mod os;
 pub mod providers;
 pub mod sinks;
 pub mod terminal;
+pub mod store;

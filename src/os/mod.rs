@@ -3,4 +3,5 @@
 //! Each function here is safe, takes and returns types that cannot be wrong
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
+pub mod fs;
 pub mod wake;

@@ -1,0 +1,145 @@
+//! What other processes ask the poller to do with the ledger: `requests/`.
+//!
+//! One file per request, `<milliseconds>-<pid>-<n>.json`, so that names sort by
+//! time: `{"version":1,"at":"…","verb":"retry","ref":"…","delivery":"…"}` or
+//! `{"version":1,"at":"…","verb":"retry_all"}`. Whoever holds the lock takes
+//! them, saves the records they change, and then removes them. A request is
+//! done again if that is cut off in between, so each must do no harm twice.
+
+use super::atomic::{self, cannot_write};
+use super::disk;
+use super::layout::Layout;
+use super::reader::{LoadError, read_file};
+use crate::engine::item::ItemRef;
+use crate::engine::time::Time;
+use crate::error::Error;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The version of requests written here, and the newest that is understood.
+const VERSION: u64 = 1;
+
+/// One request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// The format, 1.
+    pub version: u64,
+    /// When it was made.
+    pub at: Time,
+    /// What is asked.
+    #[serde(flatten)]
+    pub verb: Verb,
+}
+
+/// What can be asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "verb", rename_all = "snake_case")]
+pub enum Verb {
+    /// Re-arm what was given up of one item.
+    Retry {
+        /// The item.
+        #[serde(rename = "ref")]
+        item: ItemRef,
+        /// Only this delivery; all of them if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        delivery: Option<String>,
+    },
+    /// Re-arm everything that was given up.
+    RetryAll,
+}
+
+impl Request {
+    /// A request made at `at`.
+    #[must_use]
+    pub fn new(at: Time, verb: Verb) -> Request {
+        Request {
+            version: VERSION,
+            at,
+            verb,
+        }
+    }
+}
+
+/// Leaves a request, durably; any process may. Says which file it is. 2 syncs.
+///
+/// # Errors
+/// Names the file. There is no request then.
+pub fn submit(layout: &Layout, request: &Request) -> Result<PathBuf, Error> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let dir = layout.requests();
+    disk::make_dir(&dir).map_err(|e| cannot_write(&dir, &e))?;
+    let n = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = format!("{:015}-{}-{n:06}.json", request.at.0, std::process::id());
+    let path = dir.join(name);
+    let bytes = serde_json::to_vec(request).map_err(|e| cannot_write(&path, &e.into()))?;
+    atomic::write(&path, &bytes)?;
+    Ok(path)
+}
+
+/// Whether there is any request. Lists the directory, which is nearly always empty.
+#[must_use]
+pub fn any(layout: &Layout) -> bool {
+    let dir = std::fs::read_dir(layout.requests());
+    dir.into_iter()
+        .flatten()
+        .flatten()
+        .any(|entry| is_request(&entry.path()))
+}
+
+/// All requests, oldest first, each with its file, or with the reason why it
+/// cannot be understood. They stay where they are until [`done`].
+#[must_use]
+pub fn take(layout: &Layout) -> Vec<(PathBuf, Result<Request, String>)> {
+    let dir = std::fs::read_dir(layout.requests());
+    let mut paths: Vec<PathBuf> = dir
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| is_request(path))
+        .collect();
+    paths.sort();
+    paths
+        .into_iter()
+        .filter_map(|path| {
+            let request = match read_file(&path) {
+                // Another process that holds the lock now and then was faster.
+                Ok(None) => return None,
+                Ok(Some((bytes, _))) => parse(&bytes),
+                Err(LoadError::Unreadable { reason }) => Err(reason),
+                Err(e) => Err(e.to_string()),
+            };
+            Some((path, request))
+        })
+        .collect()
+}
+
+/// Removes a request that was carried out, or reported as not understood.
+///
+/// # Errors
+/// Names the file. If it could not be removed it was at least renamed out of
+/// sight where that is possible, and then this is `Ok`.
+pub fn done(path: &Path) -> Result<(), Error> {
+    let Err(e) = disk::remove(path) else {
+        return Ok(());
+    };
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let hidden = path.with_file_name(format!(".done.{name}"));
+    disk::rename(path, &hidden)
+        .map_err(|_| Error::new(format!("cannot remove {}", path.display()), e))
+}
+
+fn is_request(path: &Path) -> bool {
+    let name = path.file_name().and_then(|n| n.to_str());
+    name.is_some_and(|n| !n.starts_with('.') && n.ends_with(".json"))
+}
+
+fn parse(bytes: &[u8]) -> Result<Request, String> {
+    let value: serde_json::Value = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    match value.get("version").and_then(serde_json::Value::as_u64) {
+        Some(VERSION) => serde_json::from_value(value).map_err(|e| e.to_string()),
+        Some(version) => Err(format!("version {version} is not one this idempoll knows")),
+        None => Err("it has no version".to_string()),
+    }
+}

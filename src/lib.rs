@@ -8,6 +8,8 @@
 //! * [`sinks`] know where deliveries go
 //! * [`cli`] is what the user types, and the answers
 //! * [`store`] knows what is on disk
+//! * [`store`] is what is on disk
+//! * [`daemon`] is the live process: its lock, its end, its clocks and threads
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //!
 //! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
@@ -17,6 +19,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod engine;
 pub mod error;
 pub mod exit;

@@ -4,4 +4,10 @@
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
 pub mod fs;
+pub mod file;
+pub mod flock;
+pub mod pid;
+pub mod proc;
+pub mod signals;
+pub mod wait;
 pub mod wake;

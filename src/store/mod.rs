@@ -22,3 +22,7 @@ pub mod requests;
 pub use layout::Layout;
 pub use ledger::Ledger;
 pub use reader::{LoadError, Reader};
+//! What is on disk.
+#![forbid(unsafe_code)]
+
+pub mod run_info;

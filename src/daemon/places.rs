@@ -1,0 +1,243 @@
+//! The state directory and the pidfile as files: made, looked at, opened and
+//! checked, before anything is locked or written.
+//!
+//! What others could tamper with is refused here: a link, a FIFO, a directory
+//! in place of a file, a file with a second name, a file of another user or one
+//! that others can write to. Nothing is truncated, and nothing waits.
+
+use crate::error::Error;
+use crate::os::file::{self, Facts, Kind};
+use crate::os::flock::{self, Locked};
+use crate::os::pid::{Pid, User};
+use std::fmt;
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// A longer file is not a pidfile, but a mistake in the command line.
+pub(super) const LONGEST_PIDFILE: u64 = 1024;
+
+/// What a pidfile says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Claim {
+    /// A pid; whose it is now is another question.
+    Pid(Pid),
+    /// Something else, made printable and cut short.
+    Text(String),
+    /// It cannot be read, and why.
+    Unreadable(String),
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Claim::Pid(pid) => write!(f, "pid {pid}"),
+            Claim::Text(text) if text.is_empty() => f.write_str("empty"),
+            Claim::Text(text) => write!(f, "not a pid: '{text}'"),
+            Claim::Unreadable(why) => write!(f, "unreadable: {why}"),
+        }
+    }
+}
+
+/// Makes the state directory and its missing parents, for this user alone.
+pub(super) fn create_state_dir(path: &Path) -> Result<(), Error> {
+    // Something is there: what it is, is looked at when it is opened.
+    if fs::symlink_metadata(path).is_ok() {
+        return Ok(());
+    }
+    let failed = |e: io::Error| {
+        Error::new(
+            format!("cannot create state directory {}", path.display()),
+            e,
+        )
+    };
+    let missing: Vec<&Path> = path.ancestors().take_while(|p| !p.exists()).collect();
+    for directory in missing.iter().rev() {
+        match DirBuilder::new().mode(0o700).create(directory) {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(failed(e)),
+            _ => {}
+        }
+        // The records in it can only be as durable as its own name.
+        if let Some(parent) = directory.parent().and_then(|p| File::open(p).ok()) {
+            match parent.sync_all() {
+                Err(e) if e.kind() != io::ErrorKind::InvalidInput => return Err(failed(e)),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens the state directory, if it is safe to keep state in.
+pub(super) fn open_own_state_dir(path: &Path) -> Result<File, Error> {
+    let failed = |e: &dyn fmt::Display| {
+        Error::new(format!("cannot use state directory {}", path.display()), e)
+    };
+    let Some((directory, facts)) = open_state_dir(path)? else {
+        return Err(failed(&"it was removed just now"));
+    };
+    check_owner(path, &facts).map_err(|(why, hint)| failed(&why).hint(hint))?;
+    file::is_writable_directory(directory.as_fd())
+        .map_err(|e| failed(&e).hint("it must be writable: every record is kept there"))?;
+    Ok(directory)
+}
+
+/// Opens the pidfile, made if it is missing, if it is safe to write and to remove.
+pub(super) fn open_own_pidfile(path: &Path) -> Result<File, Error> {
+    let failed =
+        |e: &dyn fmt::Display| Error::new(format!("cannot use pidfile {}", path.display()), e);
+    // Looked at before it is opened as well: opening a device can have effects.
+    let named = Facts::at(path).ok();
+    if let Some(named) = named {
+        check_pidfile(path, &named).map_err(|(why, hint)| failed(&why).hint(hint))?;
+    }
+    let file = file::open_or_create(path).map_err(|e| match named {
+        Some(named) => whose(failed(&e), &named),
+        None if e.kind() == io::ErrorKind::NotFound => {
+            failed(&e).hint("the directory it is in must be there already")
+        }
+        None => failed(&e),
+    })?;
+    let facts = Facts::of(&file).map_err(|e| failed(&e))?;
+    check_pidfile(path, &facts).map_err(|(why, hint)| failed(&why).hint(hint))?;
+    Ok(file)
+}
+
+/// Why a file cannot be our pidfile, and what to do.
+fn check_pidfile(path: &Path, facts: &Facts) -> Result<(), (String, String)> {
+    let away = || format!("look what it is and move it away: {}", path.display());
+    if facts.kind != Kind::File {
+        return Err((format!("it is {}, not a regular file", facts.kind), away()));
+    }
+    // No name at all: it was removed since it was opened, which is seen after the lock.
+    if facts.links > 1 {
+        return Err((
+            "it is a hard link: the same file has another name".to_string(),
+            away(),
+        ));
+    }
+    if facts.size > LONGEST_PIDFILE {
+        return Err((
+            format!("it is {} bytes long, not a pidfile", facts.size),
+            away(),
+        ));
+    }
+    check_owner(path, facts)
+}
+
+/// Why others could tamper with a file, and what to do.
+fn check_owner(path: &Path, facts: &Facts) -> Result<(), (String, String)> {
+    let (owner, us) = (User(facts.owner), User::effective());
+    if owner != us && owner != User::ROOT {
+        return Err((
+            format!("it belongs to {owner}, and this is {us}"),
+            format!("run this as {owner}, or use another --state-dir"),
+        ));
+    }
+    if facts.others_can_write() {
+        return Err((
+            format!("others can write to it (mode {:04o})", facts.mode),
+            format!("chmod go-w {}", path.display()),
+        ));
+    }
+    Ok(())
+}
+
+/// What the pidfile says; `None` when there is none.
+pub(super) fn claim(pidfile: &Path) -> Option<Claim> {
+    let read = || -> io::Result<Result<String, Kind>> {
+        let kind = Facts::at(pidfile)?.kind;
+        if kind != Kind::File {
+            return Ok(Err(kind));
+        }
+        let mut text = Vec::new();
+        let file = file::open_to_read(pidfile)?;
+        file.take(64).read_to_end(&mut text)?;
+        Ok(Ok(String::from_utf8_lossy(&text).trim_end().to_string()))
+    };
+    match read() {
+        Ok(Ok(text)) => Some(match text.parse() {
+            Ok(pid) => Claim::Pid(pid),
+            Err(()) => Claim::Text(text.chars().take(40).flat_map(char::escape_debug).collect()),
+        }),
+        Ok(Err(kind)) => Some(Claim::Unreadable(format!("it is {kind}"))),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => None,
+        Err(e) => Some(Claim::Unreadable(reason(&e))),
+    }
+}
+
+/// Opens the state directory, if it is there and is one.
+pub(super) fn open_state_dir(state_dir: &Path) -> Result<Option<(File, Facts)>, Error> {
+    let failed = |e: &dyn fmt::Display| {
+        Error::new(
+            format!("cannot use state directory {}", state_dir.display()),
+            e,
+        )
+    };
+    let named = match Facts::at(state_dir) {
+        Ok(named) => named,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(failed(&e)),
+    };
+    match named.kind {
+        Kind::Directory => {}
+        Kind::Symlink => {
+            return Err(failed(&"it is a symbolic link").hint("give the directory it points to"));
+        }
+        kind => return Err(failed(&format!("it is {kind}, not a directory"))),
+    }
+    let opened = file::open_directory(state_dir).and_then(|d| Facts::of(&d).map(|f| (d, f)));
+    opened.map(Some).map_err(|e| whose(failed(&e), &named))
+}
+
+/// Whether `path` still names the file that is open as `file`.
+pub(super) fn names(path: &Path, file: &File) -> io::Result<bool> {
+    match Facts::at(path) {
+        Ok(named) => Ok(named.same_inode(&Facts::of(file)?)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The path without `.`, doubled slashes or a slash at its end, which would have a link followed.
+pub(super) fn plain(path: &Path) -> PathBuf {
+    path.components().collect()
+}
+
+/// Adds to an error whose file it is about, if that explains it.
+pub(super) fn whose(error: Error, facts: &Facts) -> Error {
+    let (owner, us) = (User(facts.owner), User::effective());
+    match owner == us || us == User::ROOT {
+        true => error,
+        false if owner == User::ROOT => error.hint("it belongs to root: run this as root"),
+        false => error.hint(format!(
+            "it belongs to {owner}: run this as {owner} or as root"
+        )),
+    }
+}
+
+/// A lock call that failed for another reason than that the lock is held.
+pub(super) fn cannot_lock(path: &Path, e: &io::Error) -> Error {
+    let doing = format!("cannot lock {}", path.display());
+    match flock::is_unsupported(e) {
+        true => Error::new(
+            doing,
+            format!("its file system has no flock ({})", reason(e)),
+        )
+        .hint("keep the state directory and the pidfile on a local file system"),
+        false => Error::new(doing, e),
+    }
+}
+
+/// The cause of an input or output error, as it reads in a sentence.
+pub(super) fn reason(e: &io::Error) -> String {
+    Error::new("", e).cause
+}
+
+pub(super) fn is_locked(pidfile: &Path) -> bool {
+    let regular = Facts::at(pidfile).is_ok_and(|f| f.kind == Kind::File);
+    let shared = || Locked::shared(file::open_to_read(pidfile)?);
+    regular && matches!(shared(), Ok(Err(_)))
+}

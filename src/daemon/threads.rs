@@ -1,0 +1,34 @@
+//! Threads: named, and spawned in this one place.
+
+use std::io;
+use std::thread::{Builder, JoinHandle};
+
+/// Starts a thread. Whoever starts one joins it, or says why not.
+///
+/// # Errors
+/// When the system has no room for another thread.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that spawns"
+)]
+pub fn spawn<T, F>(name: &str, f: F) -> io::Result<JoinHandle<T>>
+where
+    F: FnOnce() -> T + Send + 'static,
+    T: Send + 'static,
+{
+    Builder::new().name(name.to_string()).spawn(f)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_has_its_name_and_gives_back_its_result() {
+        let thread = spawn("worker-7", || {
+            std::thread::current().name().map(str::to_string)
+        });
+        let name = thread.expect("there is room").join().expect("no panic");
+        assert_eq!(name.as_deref(), Some("worker-7"));
+    }
+}

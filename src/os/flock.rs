@@ -1,0 +1,156 @@
+//! `flock`: a lock that belongs to an open file and dies with it.
+//!
+//! The lock belongs to the *open file description*, which every duplicate of
+//! the descriptor shares, the copy a child has between fork and exec included.
+//! So closing is not enough to give a lock back: [`Locked`] unlocks first.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+
+/// What a try to lock gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Try {
+    /// The lock is ours.
+    Taken,
+    /// Somebody else holds one that excludes ours.
+    Busy,
+}
+
+/// Tries to take the exclusive lock, without waiting.
+///
+/// # Errors
+/// What `flock` reports, but for an interruption (tried again) and a busy lock
+/// (a value); see [`is_unsupported`].
+pub fn try_exclusive(fd: BorrowedFd<'_>) -> io::Result<Try> {
+    try_lock(fd, libc::LOCK_EX)
+}
+
+/// Tries to take a shared lock, without waiting.
+///
+/// # Errors
+/// As [`try_exclusive`].
+pub fn try_shared(fd: BorrowedFd<'_>) -> io::Result<Try> {
+    try_lock(fd, libc::LOCK_SH)
+}
+
+/// Gives the lock back, in every duplicate of the descriptor at once.
+///
+/// # Errors
+/// What `flock` reports, but for an interruption.
+pub fn unlock(fd: BorrowedFd<'_>) -> io::Result<()> {
+    flock(fd, libc::LOCK_UN)
+}
+
+/// Whether an error of `flock` means that the file system cannot lock.
+///
+/// `EBADF` is among them: NFS answers so when a lock needs a file open for
+/// writing, which a directory never is.
+#[must_use]
+pub fn is_unsupported(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::ENOSYS | libc::ENOLCK | libc::EOPNOTSUPP | libc::EINVAL | libc::EBADF)
+    )
+}
+
+/// An open file whose lock is ours; unlocked explicitly before it is closed.
+#[derive(Debug)]
+pub struct Locked(File);
+
+impl Locked {
+    /// Tries to lock `file` exclusively; hands it back when it is busy.
+    ///
+    /// # Errors
+    /// As [`try_exclusive`].
+    pub fn exclusive(file: File) -> io::Result<Result<Locked, File>> {
+        Ok(match try_exclusive(file.as_fd())? {
+            Try::Taken => Ok(Locked(file)),
+            Try::Busy => Err(file),
+        })
+    }
+
+    /// Tries to lock `file` for sharing; hands it back when it is busy.
+    ///
+    /// # Errors
+    /// As [`try_exclusive`].
+    pub fn shared(file: File) -> io::Result<Result<Locked, File>> {
+        Ok(match try_shared(file.as_fd())? {
+            Try::Taken => Ok(Locked(file)),
+            Try::Busy => Err(file),
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        &self.0
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Unlocking a lock we hold cannot fail; closing would give it back
+        // too, only later, when no child has a copy any more.
+        let _ = unlock(self.0.as_fd());
+    }
+}
+
+fn try_lock(fd: BorrowedFd<'_>, operation: libc::c_int) -> io::Result<Try> {
+    match flock(fd, operation | libc::LOCK_NB) {
+        Ok(()) => Ok(Try::Taken),
+        Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Try::Busy),
+        Err(e) => Err(e),
+    }
+}
+
+fn flock(fd: BorrowedFd<'_>, operation: libc::c_int) -> io::Result<()> {
+    loop {
+        // SAFETY: `fd` is open for as long as it is borrowed; flock takes no pointers.
+        if unsafe { libc::flock(fd.as_raw_fd(), operation) } == 0 {
+            return Ok(());
+        }
+        let e = io::Error::last_os_error();
+        if e.kind() != io::ErrorKind::Interrupted {
+            return Err(e);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exe() -> File {
+        File::open(std::env::current_exe().expect("there is one")).expect("it can be read")
+    }
+
+    #[test]
+    fn a_lock_excludes_another_description_and_not_itself() {
+        let (a, b) = (exe(), exe());
+        assert_eq!(try_exclusive(a.as_fd()).expect("flock works"), Try::Taken);
+        assert_eq!(try_exclusive(a.as_fd()).expect("flock works"), Try::Taken);
+        assert_eq!(try_exclusive(b.as_fd()).expect("flock works"), Try::Busy);
+        assert_eq!(try_shared(b.as_fd()).expect("flock works"), Try::Busy);
+        unlock(a.as_fd()).expect("flock works");
+        assert_eq!(try_shared(b.as_fd()).expect("flock works"), Try::Taken);
+    }
+
+    /// R1.5. Given a duplicate of a locked descriptor (as a child has between
+    /// fork and exec), when the guard is dropped, then the lock is free.
+    #[test]
+    fn dropping_the_guard_frees_the_lock_although_a_duplicate_lives() {
+        let dir = std::env::temp_dir();
+        let open = || File::open(&dir).expect("it can be read");
+        let Ok(guard) = Locked::shared(open()).expect("flock works") else {
+            panic!("nobody locks the temp dir exclusively");
+        };
+        let duplicate = guard.file().try_clone().expect("a descriptor is free");
+        drop(guard);
+        assert_eq!(
+            try_exclusive(open().as_fd()).expect("flock works"),
+            Try::Taken
+        );
+        drop(duplicate);
+    }
+}

@@ -4,7 +4,8 @@
 //! one writer holds a [`Ledger`]; everyone else uses a [`Reader`], which takes
 //! no lock and writes nothing. Feeds are the ledger's too, because a cursor may
 //! only be saved after the records its listing touched. [`journal`] is the
-//! event log, [`requests`] what other processes ask the poller to do.
+//! event log, [`requests`] what other processes ask the poller to do,
+//! [`run_info`] who runs.
 #![forbid(unsafe_code)]
 
 pub mod atomic;
@@ -18,11 +19,8 @@ pub mod ledger;
 mod pending;
 pub mod reader;
 pub mod requests;
+pub mod run_info;
 
 pub use layout::Layout;
 pub use ledger::Ledger;
 pub use reader::{LoadError, Reader};
-//! What is on disk.
-#![forbid(unsafe_code)]
-
-pub mod run_info;

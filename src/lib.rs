@@ -6,16 +6,17 @@
 //! * [`config`] is what the user wrote, checked
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
-//! * [`cli`] is what the user types, and the answers
+//! * [`net`] makes HTTP requests, the only file that names `ureq`
 //! * [`store`] knows what is on disk
-//! * [`store`] is what is on disk
 //! * [`daemon`] is the live process: its lock, its end, its clocks and threads
+//! * [`cli`] is what the user types, and the answers
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
+//! * [`error`], [`exit`] and [`terminal`] are words all rooms share
 //!
-//! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
-//! config, providers, sinks, store, os`; `providers, sinks -> net, config
-//! values, engine types, os`; `store, config -> engine types`; `engine` and
-//! `net` know nobody. `tests/it/rooms.rs` checks them.
+//! Arrows go one way: `cli -> daemon, store, config, sinks (receipts)`;
+//! `daemon -> engine, config, providers, sinks, store, os`; `providers, sinks
+//! -> net, config values, engine types, os`; `store, config -> engine types`;
+//! `engine` and `net` know nobody. `tests/it/rooms.rs` checks them.
 
 pub mod cli;
 pub mod config;
@@ -23,8 +24,9 @@ pub mod daemon;
 pub mod engine;
 pub mod error;
 pub mod exit;
+pub mod net;
 pub mod os;
 pub mod providers;
 pub mod sinks;
-pub mod terminal;
 pub mod store;
+pub mod terminal;

@@ -2,8 +2,11 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod dispatch;
+pub mod fetch;
 pub mod holder;
 pub mod places;
+pub mod poll;
 pub mod runlock;
 pub mod signals;
 pub mod stop;

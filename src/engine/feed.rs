@@ -25,6 +25,10 @@ pub struct Feed {
     /// Not listed before this, because the tracker said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// The rules the items were last judged by; when the config's differ, the
+    /// next listing starts from the beginning, so that every item is judged anew.
+    #[serde(default)]
+    pub judged_by: String,
     /// Keys a newer minor release may have added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,

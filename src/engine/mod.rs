@@ -7,10 +7,17 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+pub mod budget;
+pub mod cycle;
 pub mod delivery;
 pub mod entry;
 pub mod feed;
+mod flight;
 pub mod item;
 pub mod listing;
+pub mod order;
+pub mod payload;
+pub mod plan;
 pub mod record;
 pub mod time;
+mod walk;

@@ -20,12 +20,15 @@ pub struct Record {
     pub source: String,
     /// The item as last seen, for people and for payloads of later events.
     pub seen: Seen,
-    /// Comments made before this are baseline: both labelled and watched from here on.
+    /// A floor under the time from which comments are events: raised when the
+    /// item left the source's scope for a while or its record was damaged.
     pub since: Time,
     /// How many openings were seen: 1 after the first, 0 when it never was open and watched.
     pub openings: u32,
     /// Whether the item is being worked on, and if not, why it ended.
     pub standing: Standing,
+    /// When it ended the last time, if it ever did; the place of that `closed` in the order.
+    pub ended_at: Option<Time>,
     /// Every event ever seen, in the order it was first seen; only grows.
     pub known: Known,
     /// The events some sink has not resolved yet, by `seq`.
@@ -122,9 +125,10 @@ impl Known {
         self.index.get(key).map(|&at| self.entries[at].1)
     }
 
-    /// Adds an event; the first word on an event stands.
+    /// Adds an event, or a new word on a known one. Nothing is overwritten:
+    /// the new word is one more entry, and the last entry on an event stands.
     pub fn add(&mut self, key: Key, disposition: Disposition) {
-        if !self.index.contains_key(&key) {
+        if self.get(&key) != Some(disposition) {
             self.index.insert(key.clone(), self.entries.len());
             self.entries.push((key, disposition));
         }

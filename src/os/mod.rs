@@ -3,11 +3,14 @@
 //! Each function here is safe, takes and returns types that cannot be wrong
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
-pub mod fs;
 pub mod file;
 pub mod flock;
+pub mod fs;
 pub mod pid;
+pub mod poll;
 pub mod proc;
+pub mod process;
+pub mod regular;
 pub mod signals;
 pub mod wait;
 pub mod wake;

@@ -5,7 +5,14 @@
 //! write its file, add it to the config's `ProviderConfig` and to [`open`].
 #![forbid(unsafe_code)]
 
-use crate::engine::listing::{Heard, Listing};
+pub mod dir;
+pub mod github;
+pub mod json;
+pub mod token;
+
+use crate::config::checked::{self, Source};
+use crate::engine::delivery::Slug;
+use crate::engine::listing::{Cut, Heard, Listing};
 use crate::engine::time::Time;
 use serde_json::Value;
 
@@ -44,3 +51,35 @@ pub trait Out {
 /// The poller has left this listing behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Gone;
+
+/// One feed of a source, ready to be listed.
+pub struct Feed {
+    /// Its name among our files.
+    pub slug: Slug,
+    /// What it is for people: `octo/api`, or the directory.
+    pub title: String,
+    /// The host whose limits it shares with other feeds; `None` without a network.
+    pub host: Option<String>,
+    /// What lists it.
+    pub provider: Box<dyn Provider>,
+}
+
+/// The table of providers: the feeds of `source`, in the order of the config.
+#[must_use]
+pub fn open(source: &Source) -> Vec<Feed> {
+    match &source.provider {
+        checked::Provider::Dir(config) => vec![Feed {
+            slug: Slug::feed(&source.name, None, None),
+            title: config.path.display().to_string(),
+            host: None,
+            provider: Box::new(dir::DirProvider::new(&source.name, config.clone())),
+        }],
+        checked::Provider::GitHub(config) => github::open(&source.name, config),
+    }
+}
+
+/// Hands `heard` to `out`; a poller that has left cuts the listing.
+fn tell(out: &mut dyn Out, heard: Heard) -> Result<(), Cut> {
+    out.tell(heard)
+        .map_err(|Gone| Cut::because("nobody listens any more"))
+}

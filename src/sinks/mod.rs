@@ -5,8 +5,30 @@
 //! the config's `SinkConfig` and to [`open`].
 #![forbid(unsafe_code)]
 
+pub mod child;
+pub mod exec;
+pub mod receipt;
+pub mod runner;
+
+use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
 use crate::os::wake::Wake;
+use std::path::{Path, PathBuf};
+
+/// Opens the sink that `sink` describes. `runs_dir` is where receipts are kept
+/// (`STATE/runs`); `secret_vars` names the environment variables that hold
+/// tokens, which no child gets to see (R7.4).
+#[must_use]
+pub fn open(sink: &checked::Sink, runs_dir: &Path, secret_vars: &[String]) -> Box<dyn Sink> {
+    match sink {
+        checked::Sink::Exec(settings) => Box::new(exec::Exec {
+            program: PathBuf::from("/proc/self/exe"),
+            settings: settings.clone(),
+            runs_dir: runs_dir.to_path_buf(),
+            secret_vars: secret_vars.to_vec(),
+        }),
+    }
+}
 
 /// Something that takes deliveries.
 pub trait Sink: Send + Sync {

@@ -102,6 +102,7 @@ fn anew(watch_from: Time) -> Feed {
         open: Runs::default(),
         absent: BTreeMap::new(),
         not_before: None,
+        judged_by: String::new(),
         extra: Map::new(),
     }
 }

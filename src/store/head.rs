@@ -11,6 +11,7 @@
 //! | `since` | comments made before this are baseline |
 //! | `openings` | how many openings were seen |
 //! | `standing` | `active`, `closed`, `merged`, `gone` |
+//! | `ended_at` | when it ended the last time, if it ever did |
 //! | `next_seq` | the number the next event gets |
 //! | `sinks` | by sink: `pending` and, where there are any, `tries`, `gave_up`, `delivered`, `last_delivery_at` |
 //! | `events` | unresolved events not in a block: `seq`, `key`, `kind`, `at`, `payload` |
@@ -153,6 +154,9 @@ pub(super) fn text(record: &Record, plan: &Plan) -> Result<Vec<u8>, serde_json::
     doc.key("since", &record.since)?;
     doc.key("openings", &record.openings)?;
     doc.key("standing", &record.standing)?;
+    if let Some(ended_at) = &record.ended_at {
+        doc.key("ended_at", ended_at)?;
+    }
     doc.key("next_seq", &record.next_seq)?;
     let sinks: BTreeMap<&str, QueueDoc> = record
         .sinks
@@ -235,6 +239,7 @@ impl Head {
                 since: keys.required("since")?,
                 openings: keys.required("openings")?,
                 standing: keys.required::<Standing>("standing")?,
+                ended_at: keys.optional("ended_at")?,
                 known: Known::default(),
                 events,
                 next_seq: keys.required("next_seq")?,

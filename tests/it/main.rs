@@ -1,1 +1,4 @@
 //! The integration suite: one binary.
+
+mod engine_worlds;
+mod world;

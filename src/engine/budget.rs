@@ -1,0 +1,346 @@
+//! Tries as arithmetic: what a try costs, when the next one is due, when to give up.
+
+use super::delivery::{Key, Outcome};
+use super::record::{GaveUp, HISTORY, Queue, Record, Resolved, Tries};
+use super::time::Time;
+use std::time::Duration;
+
+/// The rules tries go by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// Failed tries after the first before a delivery is given up.
+    pub max_retries: u32,
+    /// The pause after the first failed try; each later one is four times the one before.
+    pub pause: Duration,
+    /// The version of idempoll, kept with what it gives up.
+    pub version: String,
+}
+
+/// The longest pause between two tries.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
+
+/// The longest pause after "not now".
+pub const LONGEST_DEFERRAL: Duration = Duration::from_secs(300);
+
+/// Interruptions of one delivery after which it is given up (R5.5).
+pub const MAX_INTERRUPTIONS: u32 = 5;
+
+/// One try, handed out: whoever holds it must say how it ended. Dropping it
+/// unsettled is a fault in the program, and panics where tests would see it.
+#[derive(Debug)]
+#[must_use = "a try that was handed out must be settled"]
+pub struct Attempt {
+    sink: String,
+    seq: u64,
+    settled: bool,
+}
+
+impl Attempt {
+    /// The sink it was for.
+    #[must_use]
+    pub fn sink(&self) -> &str {
+        &self.sink
+    }
+
+    /// The event's `seq`.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    /// The poller ends while the try is in flight: the record already says so,
+    /// and the next start asks for the receipt.
+    pub fn leave(mut self) {
+        self.settled = true;
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        debug_assert!(
+            self.settled || std::thread::panicking(),
+            "a try of {} for {} was never settled",
+            self.seq,
+            self.sink
+        );
+    }
+}
+
+/// What a settled try means for its delivery.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Resolved: it took effect.
+    Delivered,
+    /// It failed and is tried again.
+    Retry {
+        /// Why it failed.
+        reason: String,
+        /// When it is due again.
+        at: Time,
+        /// Failed tries so far.
+        attempts: u32,
+    },
+    /// "Not now": tried again, nothing spent.
+    Deferred {
+        /// What the sink said.
+        reason: String,
+        /// When it is due again.
+        at: Time,
+    },
+    /// Given back unspent.
+    Released,
+    /// Nobody knows how it ended; tried again at once.
+    Interrupted {
+        /// Interruptions so far.
+        interruptions: u32,
+    },
+    /// Given up.
+    GaveUp {
+        /// Why.
+        reason: String,
+        /// Failed tries spent.
+        attempts: u32,
+    },
+}
+
+impl Record {
+    /// When the next delivery to `sink` is due, if one waits and none is in flight.
+    #[must_use]
+    pub fn due(&self, sink: &str) -> Option<Time> {
+        let queue = self.sinks.get(sink)?;
+        let head = queue.head(&self.events)?;
+        match queue.tries.get(&head) {
+            Some(t) if t.in_flight => None,
+            Some(t) => Some(t.next_attempt_at.unwrap_or(Time::ZERO)),
+            None => Some(Time::ZERO),
+        }
+    }
+
+    /// Begins a try of the next delivery to `sink`: the intent, which must be
+    /// durable before the effect is tried (R3.7). Says which try it is.
+    pub fn begin(&mut self, sink: &str) -> Option<(Attempt, u32)> {
+        let queue = self.sinks.get_mut(sink)?;
+        let seq = queue.head(&self.events)?;
+        let tries = queue.tries.entry(seq).or_default();
+        if tries.in_flight {
+            return None;
+        }
+        tries.begun += 1;
+        tries.in_flight = true;
+        Some((
+            Attempt {
+                sink: sink.to_string(),
+                seq,
+                settled: false,
+            },
+            tries.begun,
+        ))
+    }
+
+    /// Takes up again a try that was in flight when an earlier poller ended.
+    pub fn resume(&mut self, sink: &str) -> Option<(Attempt, u32)> {
+        let queue = self.sinks.get(sink)?;
+        let (&seq, tries) = queue.tries.iter().find(|(_, t)| t.in_flight)?;
+        Some((
+            Attempt {
+                sink: sink.to_string(),
+                seq,
+                settled: false,
+            },
+            tries.begun,
+        ))
+    }
+
+    /// Settles a try. Every outcome leads to exactly one change of the budget:
+    /// a failure spends an attempt, "unknown" an interruption, the rest nothing.
+    pub fn settle(
+        &mut self,
+        mut attempt: Attempt,
+        outcome: Outcome,
+        now: Time,
+        budget: &Budget,
+    ) -> Verdict {
+        attempt.settled = true;
+        let (sink, seq) = (attempt.sink.clone(), attempt.seq);
+        drop(attempt);
+        let Some(queue) = self.sinks.get_mut(&sink) else {
+            return Verdict::Released;
+        };
+        let tries = queue.tries.entry(seq).or_default();
+        tries.in_flight = false;
+        match outcome {
+            Outcome::Delivered => {
+                self.resolve(&sink, seq, now);
+                Verdict::Delivered
+            }
+            Outcome::Failed { reason } => {
+                tries.attempts += 1;
+                tries.deferrals = 0;
+                if tries.attempts > budget.max_retries {
+                    return self.give_up(&sink, seq, reason, now, budget);
+                }
+                let at = now.plus(budget.pause_after(tries.attempts));
+                tries.next_attempt_at = Some(at);
+                tries.last_error = Some(reason.clone());
+                let attempts = tries.attempts;
+                Verdict::Retry {
+                    reason,
+                    at,
+                    attempts,
+                }
+            }
+            Outcome::Deferred { reason, not_before } => {
+                let pause = grown(budget.pause, 2, tries.deferrals).min(LONGEST_DEFERRAL);
+                tries.deferrals += 1;
+                let at = not_before
+                    .unwrap_or(now.plus(pause))
+                    .max(now)
+                    .min(now.plus(LONGEST_PAUSE));
+                tries.next_attempt_at = Some(at);
+                tries.last_error = Some(reason.clone());
+                Verdict::Deferred { reason, at }
+            }
+            Outcome::Released | Outcome::LeftRunning => {
+                tries.begun = tries.begun.saturating_sub(1);
+                if *tries == Tries::default() {
+                    queue.tries.remove(&seq);
+                }
+                Verdict::Released
+            }
+            Outcome::Unknown => {
+                tries.interruptions += 1;
+                tries.next_attempt_at = None;
+                let interruptions = tries.interruptions;
+                if interruptions >= MAX_INTERRUPTIONS {
+                    let reason = format!("interrupted {interruptions} times without a receipt");
+                    return self.give_up(&sink, seq, reason, now, budget);
+                }
+                tries.last_error = Some("interrupted: how it ended is not known".to_string());
+                Verdict::Interrupted { interruptions }
+            }
+        }
+    }
+
+    /// Re-arms what was given up and passes `which`; says which events.
+    pub fn rearm(&mut self, mut which: impl FnMut(&Key, &GaveUp) -> bool) -> Vec<(String, Key)> {
+        let mut rearmed = Vec::new();
+        for (name, queue) in &mut self.sinks {
+            let events = &self.events;
+            let back: Vec<u64> = queue
+                .gave_up
+                .iter()
+                .filter(|(seq, g)| events.get(seq).is_some_and(|e| which(&e.key, g)))
+                .map(|(&seq, _)| seq)
+                .collect();
+            for seq in back {
+                if let (Some(gave_up), Some(event)) = (queue.gave_up.remove(&seq), events.get(&seq))
+                {
+                    queue.pending.insert(seq);
+                    let tries = Tries {
+                        begun: gave_up.begun,
+                        ..Tries::default()
+                    };
+                    queue.tries.insert(seq, tries);
+                    rearmed.push((name.clone(), event.key.clone()));
+                }
+            }
+        }
+        rearmed
+    }
+
+    fn resolve(&mut self, sink: &str, seq: u64, now: Time) {
+        let Some(queue) = self.sinks.get_mut(sink) else {
+            return;
+        };
+        queue.pending.remove(&seq);
+        let tries = queue.tries.remove(&seq).unwrap_or_default();
+        queue.delivered += 1;
+        queue.last_delivery_at = Some(now);
+        if let Some(event) = self.events.get(&seq) {
+            if self.history.len() >= HISTORY {
+                self.history.remove(0);
+            }
+            self.history.push(Resolved {
+                key: event.key.clone(),
+                sink: sink.to_string(),
+                seq,
+                at: now,
+                begun: tries.begun,
+                attempts: tries.attempts,
+                interruptions: tries.interruptions,
+            });
+        }
+        self.drop_resolved(seq);
+    }
+
+    fn give_up(
+        &mut self,
+        sink: &str,
+        seq: u64,
+        reason: String,
+        now: Time,
+        budget: &Budget,
+    ) -> Verdict {
+        let mut attempts = 0;
+        if let Some(queue) = self.sinks.get_mut(sink) {
+            queue.pending.remove(&seq);
+            let tries = queue.tries.remove(&seq).unwrap_or_default();
+            attempts = tries.attempts;
+            queue.gave_up.insert(
+                seq,
+                GaveUp {
+                    at: now,
+                    reason: reason.clone(),
+                    version: budget.version.clone(),
+                    attempts,
+                    interruptions: tries.interruptions,
+                    begun: tries.begun,
+                },
+            );
+        }
+        Verdict::GaveUp { reason, attempts }
+    }
+
+    /// An event is kept as long as any sink may still need its payload.
+    fn drop_resolved(&mut self, seq: u64) {
+        let needed = |q: &Queue| q.pending.contains(&seq) || q.gave_up.contains_key(&seq);
+        if !self.sinks.values().any(needed) {
+            self.events.remove(&seq);
+        }
+    }
+
+    /// Pulls in due times that a clock set back since has pushed out of reach (C023).
+    pub fn clamp_times(&mut self, now: Time) {
+        for tries in self.sinks.values_mut().flat_map(|q| q.tries.values_mut()) {
+            tries.next_attempt_at = tries
+                .next_attempt_at
+                .map(|at| at.min(now.plus(LONGEST_PAUSE)));
+        }
+    }
+}
+
+impl Budget {
+    /// The pause after the n-th failed try: four times longer each time, up to an hour.
+    #[must_use]
+    pub fn pause_after(&self, attempts: u32) -> Duration {
+        grown(self.pause, 4, attempts.saturating_sub(1)).min(LONGEST_PAUSE)
+    }
+}
+
+fn grown(pause: Duration, factor: u32, times: u32) -> Duration {
+    pause.saturating_mul(factor.saturating_pow(times))
+}
+
+/// Whether version `a` is newer than `b`: `1.10.0` is newer than `1.9.3`.
+#[must_use]
+pub fn is_newer(a: &str, b: &str) -> bool {
+    let parts = |v: &str| -> Vec<u64> {
+        v.split(['-', '+'])
+            .next()
+            .unwrap_or_default()
+            .split('.')
+            .map(|p| p.parse().unwrap_or(0))
+            .collect()
+    };
+    parts(a) > parts(b)
+}

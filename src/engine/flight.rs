@@ -1,0 +1,316 @@
+//! The engine's part in deliveries: which try is due, and what its end means.
+
+use super::budget::Verdict;
+use super::cycle::{Engine, Flight, Step};
+use super::delivery::{Delivery, EventKind, Outcome, Receipt, Slug, delivery_id};
+use super::entry::Entry;
+use super::record::{HISTORY, Record};
+use super::time::Time;
+
+impl Engine {
+    /// Brings the queue of due times up to date with a record.
+    pub(super) fn schedule(&mut self, slug: &Slug) {
+        let Some(held) = self.records.get(slug) else {
+            return;
+        };
+        let rules = &self.setup.feeds[held.feed].rules;
+        for sink in &rules.sinks {
+            let key = (slug.clone(), sink.clone());
+            let queue = self.waiting.entry(sink.clone()).or_default();
+            if let Some(old) = self.due.remove(&key) {
+                queue.remove(&(old, slug.clone()));
+            }
+            if let Some(at) = held
+                .record
+                .due(sink)
+                .filter(|_| !self.flights.contains_key(&key))
+            {
+                queue.insert((at, slug.clone()));
+                self.due.insert(key, at);
+            }
+        }
+    }
+
+    /// Takes tries for what is due, as far as slots are free. They are handed
+    /// out when the records that say so are durable.
+    pub(super) fn fill_slots(&mut self, now: Time) {
+        if self.stopping || self.store_trouble.is_some() {
+            return;
+        }
+        let sinks: Vec<String> = self.waiting.keys().cloned().collect();
+        for sink in sinks {
+            while self.free.get(&sink).copied().unwrap_or(0) > 0 {
+                let first = self.waiting.get(&sink).and_then(|q| q.first().cloned());
+                let Some((_, slug)) = first.filter(|(at, _)| *at <= now) else {
+                    break;
+                };
+                self.take(&slug, &sink);
+            }
+        }
+    }
+
+    fn take(&mut self, slug: &Slug, sink: &str) {
+        let key = (slug.clone(), sink.to_string());
+        if let Some(held) = self.records.get_mut(slug)
+            && let Some((attempt, begun)) = held.record.begin(sink)
+        {
+            if let Some(delivery) = delivery(&held.record, slug, sink, attempt.seq(), begun) {
+                held.taken.push(delivery);
+            }
+            self.flights.insert(
+                key,
+                Flight {
+                    attempt,
+                    slot: true,
+                },
+            );
+            if let Some(free) = self.free.get_mut(sink) {
+                *free -= 1;
+            }
+            self.dirty.insert(slug.clone());
+        }
+        self.schedule(slug);
+    }
+
+    /// A record came into memory: tries of an earlier poller must be settled first.
+    pub(super) fn resume(&mut self, now: Time, slug: &Slug, feed: usize) {
+        let newer = self.setup.version.clone();
+        let sinks = self.setup.feeds[feed].rules.sinks.clone();
+        let Some(held) = self.records.get_mut(slug) else {
+            return;
+        };
+        held.record.clamp_times(now);
+        let item = held.record.item.clone();
+        let rearmed = held
+            .record
+            .rearm(|_, g| super::budget::is_newer(&newer, &g.version));
+        for sink in sinks {
+            let key = (slug.clone(), sink.clone());
+            if self.flights.contains_key(&key) {
+                continue;
+            }
+            if let Some((attempt, begun)) = held.record.resume(&sink) {
+                if let Some(delivery) = delivery(&held.record, slug, &sink, attempt.seq(), begun) {
+                    self.steps.push_back(Step::Settle(delivery));
+                }
+                self.flights.insert(
+                    key,
+                    Flight {
+                        attempt,
+                        slot: false,
+                    },
+                );
+            }
+        }
+        if !rearmed.is_empty() {
+            let entries: Vec<Step> = rearmed
+                .iter()
+                .map(|(sink, key)| {
+                    Step::Log(super::plan::rearmed_entry(
+                        now,
+                        &item,
+                        sink,
+                        key,
+                        "a newer version",
+                    ))
+                })
+                .collect();
+            self.touch(slug, entries);
+        }
+        self.schedule(slug);
+    }
+
+    pub(super) fn receipt(&mut self, now: Time, slug: &Slug, sink: &str, receipt: Receipt) {
+        match receipt {
+            Receipt::Settled(outcome) => self.settled(now, slug, sink, outcome),
+            Receipt::Missing => self.settled(now, slug, sink, Outcome::Unknown),
+            Receipt::Running => {
+                let Some(delivery) = self.flying(slug, sink) else {
+                    return;
+                };
+                self.log(delivery_entry(now, "dispatch.adopted", &delivery));
+                self.steps.push_back(Step::Adopt(delivery));
+            }
+        }
+    }
+
+    pub(super) fn settled(&mut self, now: Time, slug: &Slug, sink: &str, outcome: Outcome) {
+        let Some(flight) = self.flights.remove(&(slug.clone(), sink.to_string())) else {
+            return;
+        };
+        if flight.slot
+            && let Some(free) = self.free.get_mut(sink)
+        {
+            *free += 1;
+        }
+        let Some(held) = self.records.get_mut(slug) else {
+            flight.attempt.leave();
+            return;
+        };
+        // What goes on without us is in the record as in flight; the next start settles it.
+        if matches!(outcome, Outcome::LeftRunning)
+            || (self.stopping && matches!(outcome, Outcome::Unknown))
+        {
+            flight.attempt.leave();
+            return;
+        }
+        let seq = flight.attempt.seq();
+        let begun = held
+            .record
+            .sinks
+            .get(sink)
+            .and_then(|q| q.tries.get(&seq))
+            .map_or(0, |t| t.begun);
+        let Some(delivery) = delivery(&held.record, slug, sink, seq, begun) else {
+            flight.attempt.leave();
+            return;
+        };
+        let oldest = held
+            .record
+            .history
+            .first()
+            .filter(|_| held.record.history.len() >= HISTORY)
+            .cloned();
+        let budget = super::cycle::budget(&self.setup, held.feed);
+        let verdict = held.record.settle(flight.attempt, outcome, now, &budget);
+        let mut steps = vec![Step::Log(verdict_entry(now, &verdict, &delivery))];
+        let complaint = |reason: &str| format!("{} to {}: {reason}", delivery.id, delivery.sink);
+        let totals = &mut self.totals;
+        match &verdict {
+            Verdict::Delivered => {
+                match delivery.event {
+                    EventKind::Opened | EventKind::Reopened => totals.opened += 1,
+                    EventKind::Closed => totals.closed += 1,
+                    EventKind::Comment | EventKind::Review | EventKind::ReviewComment => {
+                        totals.comments += 1
+                    }
+                }
+                // The receipts of the newest deliveries are kept for `show`, older ones are not.
+                if let Some(old) = oldest {
+                    steps.push(Step::Forget(Delivery {
+                        id: delivery_id(&held.record.item, &old.key),
+                        sink: old.sink,
+                        seq: old.seq,
+                        attempt: old.begun,
+                        ..delivery.clone()
+                    }));
+                }
+            }
+            Verdict::Retry { reason, .. } => {
+                totals.failed += 1;
+                totals.complaints.push(complaint(reason));
+            }
+            Verdict::GaveUp { reason, attempts } => {
+                totals.failed += 1;
+                totals
+                    .complaints
+                    .push(complaint(&format!("given up: {reason}")));
+                let entry = delivery_entry(now, "poll.gave_up", &delivery)
+                    .with("reason", reason.clone())
+                    .with("attempts", *attempts);
+                steps.push(Step::Log(entry));
+            }
+            Verdict::Deferred { reason, .. } => {
+                totals.deferred += 1;
+                totals
+                    .complaints
+                    .push(complaint(&format!("not now: {reason}")));
+            }
+            Verdict::Released => {
+                steps = vec![
+                    Step::Log(delivery_entry(now, "dispatch.abandoned", &delivery)),
+                    Step::Log(delivery_entry(now, "poll.attempts_released", &delivery)),
+                ];
+            }
+            Verdict::Interrupted { .. } => totals.interrupted += 1,
+        }
+        totals.complaints.truncate(MOST_COMPLAINTS);
+        self.touch(slug, steps);
+        self.schedule(slug);
+    }
+
+    /// A try that was taken and never handed out goes back, because the record
+    /// that said so could not be written.
+    pub(super) fn give_back(&mut self, now: Time, delivery: &Delivery) {
+        if let Some(flight) = self
+            .flights
+            .remove(&(delivery.slug.clone(), delivery.sink.clone()))
+        {
+            if let Some(free) = self.free.get_mut(&delivery.sink) {
+                *free += 1;
+            }
+            if let Some(held) = self.records.get_mut(&delivery.slug) {
+                let budget = super::cycle::budget(&self.setup, held.feed);
+                held.record
+                    .settle(flight.attempt, Outcome::Released, now, &budget);
+            } else {
+                flight.attempt.leave();
+            }
+        }
+        self.schedule(&delivery.slug);
+    }
+
+    /// A try that was recorded as taken and not handed out any more, because of a stop.
+    pub(super) fn abandoned(&mut self, now: Time, delivery: &Delivery) {
+        self.settled(now, &delivery.slug, &delivery.sink, Outcome::Released);
+    }
+
+    fn flying(&self, slug: &Slug, sink: &str) -> Option<Delivery> {
+        let flight = self.flights.get(&(slug.clone(), sink.to_string()))?;
+        let record = &self.records.get(slug)?.record;
+        let seq = flight.attempt.seq();
+        let begun = record.sinks.get(sink)?.tries.get(&seq)?.begun;
+        delivery(record, slug, sink, seq, begun)
+    }
+}
+
+/// Complaints kept for the user of `--once`; the event log has all of them.
+const MOST_COMPLAINTS: usize = 50;
+
+fn delivery(record: &Record, slug: &Slug, sink: &str, seq: u64, attempt: u32) -> Option<Delivery> {
+    let event = record.events.get(&seq)?;
+    Some(Delivery {
+        id: delivery_id(&record.item, &event.key),
+        event: event.kind,
+        item: record.item.clone(),
+        slug: slug.clone(),
+        sink: sink.to_string(),
+        seq,
+        attempt,
+        payload: event.payload.clone(),
+    })
+}
+
+/// An entry about one delivery.
+pub(super) fn delivery_entry(now: Time, kind: &'static str, delivery: &Delivery) -> Entry {
+    Entry::new(now, kind)
+        .with("ref", delivery.item.to_string())
+        .with("delivery_id", delivery.id.clone())
+        .with("sink", delivery.sink.clone())
+        .with("attempt", delivery.attempt)
+}
+
+fn verdict_entry(now: Time, verdict: &Verdict, delivery: &Delivery) -> Entry {
+    let entry = |kind| delivery_entry(now, kind, delivery);
+    match verdict {
+        Verdict::Delivered => entry("dispatch.succeeded"),
+        Verdict::Retry {
+            reason,
+            at,
+            attempts,
+        } => entry("dispatch.failed")
+            .with("reason", reason.clone())
+            .with("attempts", *attempts)
+            .with("next_attempt_at", at.to_string()),
+        Verdict::GaveUp { reason, attempts } => entry("dispatch.failed")
+            .with("reason", reason.clone())
+            .with("attempts", *attempts),
+        Verdict::Deferred { reason, at } => entry("dispatch.deferred")
+            .with("reason", reason.clone())
+            .with("next_attempt_at", at.to_string()),
+        Verdict::Released => entry("dispatch.abandoned"),
+        Verdict::Interrupted { interruptions } => {
+            entry("poll.interrupted_delivery").with("interruptions", *interruptions)
+        }
+    }
+}

@@ -1,0 +1,492 @@
+//! The engine's part in listings: cycles, feeds, sightings, closures, cursors.
+
+use super::cycle::{Cycle, Engine, Held, Step, Summary};
+use super::delivery::Slug;
+use super::entry::Entry;
+use super::feed::{Feed, Runs};
+use super::item::{ItemRef, Sighting};
+use super::listing::{Coverage, Cut, Heard, Listing};
+use super::plan::{Judged, Rules};
+use super::record::Standing;
+use super::time::Time;
+use serde_json::{Map, json};
+use std::collections::BTreeMap;
+
+/// The listing under way.
+#[derive(Debug)]
+pub(super) struct Walk {
+    feed: usize,
+    started_at: Time,
+    /// The feed as it will be saved at the end.
+    working: Option<Feed>,
+    /// When watching began is not durable yet; nothing is judged by it before.
+    save_first: bool,
+    /// The item in hand.
+    sighting: Option<(Slug, Box<Sighting>)>,
+    /// The record asked for last.
+    asked: Option<Slug>,
+    ended: Option<Listing>,
+    /// Items to conclude gone, once the rest is done.
+    missing: Option<Vec<u64>>,
+    /// The last save of the feed is under way.
+    finishing: bool,
+    /// A record could not be read: the cursor must not move past its item.
+    held_back: bool,
+    errors: BTreeMap<String, String>,
+}
+
+impl Walk {
+    pub fn listens(&self) -> bool {
+        self.sighting.is_none() && self.ended.is_none() && !self.save_first
+    }
+
+    /// Whether the walk is about to judge by the record `slug`.
+    pub fn needs(&self, slug: &Slug) -> bool {
+        self.asked.as_ref() == Some(slug)
+    }
+}
+
+/// Complete listings in a row that must miss an item before it is gone.
+const ABSENCES: u32 = 2;
+
+impl Engine {
+    pub(super) fn begin_cycle(&mut self, now: Time) {
+        if self.cycle.is_none() && !self.stopping {
+            let summary = Summary {
+                started_at: now,
+                ..Summary::default()
+            };
+            self.cycle = Some(Cycle {
+                next_feed: 0,
+                summary,
+            });
+        }
+    }
+
+    /// The feed a [`Step::SaveFeed`] is about.
+    #[must_use]
+    pub fn feed_to_save(&self) -> Option<&Feed> {
+        self.walk.as_ref().and_then(|w| w.working.as_ref())
+    }
+
+    pub(super) fn cycle_step(&mut self, now: Time) -> Option<Step> {
+        if self.walk.is_some() {
+            return None;
+        }
+        let cycle = self.cycle.as_mut()?;
+        while cycle.next_feed < self.setup.feeds.len() {
+            let at = cycle.next_feed;
+            cycle.next_feed += 1;
+            let saved = self.feeds[at].saved.clone();
+            if let Some(not_before) = saved
+                .as_ref()
+                .and_then(|f| f.not_before)
+                .filter(|t| *t > now)
+            {
+                let health = &mut self.feeds[at].health;
+                health.error = Some(format!("the tracker asked to wait until {not_before}"));
+                health.failing_since.get_or_insert(now);
+                cycle.summary.failed_feeds += 1;
+                continue;
+            }
+            let rules = &self.setup.feeds[at].rules;
+            // Other rules than last time: every item is judged anew, from a listing in full.
+            let judged_by = judged_by(rules);
+            let cursor = saved
+                .as_ref()
+                .filter(|f| f.judged_by == judged_by)
+                .and_then(|f| f.cursor.clone());
+            let watch_from = rules
+                .policy
+                .watch_from
+                .or(saved.as_ref().map(|f| f.watch_from));
+            self.walk = Some(Walk {
+                feed: at,
+                started_at: now,
+                working: saved,
+                save_first: false,
+                sighting: None,
+                asked: None,
+                ended: None,
+                missing: None,
+                finishing: false,
+                held_back: false,
+                errors: BTreeMap::new(),
+            });
+            return Some(Step::List {
+                feed: at,
+                cursor,
+                watch_from,
+            });
+        }
+        let mut summary = self.cycle.take()?.summary;
+        summary.items = self
+            .feeds
+            .iter()
+            .filter_map(|f| f.saved.as_ref())
+            .map(|f| f.open.len())
+            .sum();
+        self.end_cycle(now, summary);
+        self.steps.pop_front()
+    }
+
+    fn end_cycle(&mut self, now: Time, mut summary: Summary) {
+        let (t, n) = (&self.totals, &self.noted);
+        let news = [
+            ("opened", t.opened - n.opened),
+            ("comments", t.comments - n.comments),
+            ("closed", t.closed - n.closed),
+            ("failed", t.failed - n.failed),
+        ];
+        summary.delivered = t.delivered() - n.delivered();
+        summary.failed = t.failed - n.failed;
+        let counted = news.iter().any(|(_, n)| *n > 0);
+        // An idle cycle does nothing, not even a line in the log.
+        if summary.eventful || summary.interrupted || summary.failed_feeds > 0 || counted {
+            let mut entry = Entry::new(now, "poll.cycle").with("items", summary.items);
+            for (word, n) in news {
+                entry = entry.with(word, n);
+            }
+            let took = u64::try_from(now.since(summary.started_at).as_millis()).unwrap_or(u64::MAX);
+            self.log(
+                entry
+                    .with("failed_sources", summary.failed_feeds)
+                    .with("interrupted", summary.interrupted)
+                    .with("duration_ms", took),
+            );
+        }
+        self.noted = self.totals.clone();
+        self.steps.push_back(Step::CycleEnded(summary));
+    }
+
+    pub(super) fn heard(&mut self, now: Time, heard: Heard) {
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        let setup = &self.setup.feeds[walk.feed];
+        match heard {
+            Heard::Clock(clock) => walk.watch_from(clock),
+            Heard::Sighting(sighting) => {
+                walk.watch_from(walk.started_at);
+                let slug = Slug::new(&setup.rules.source, &sighting.item.item_ref);
+                walk.sighting = Some((slug, sighting));
+            }
+            Heard::Unreadable { what, reason } => {
+                let said = self.feeds[walk.feed].health.item_errors.get(&what) == Some(&reason);
+                walk.errors.insert(what.clone(), reason.clone());
+                // Said once, not at every cycle.
+                if !said {
+                    let entry = Entry::new(now, "poll.item_error")
+                        .with("source", setup.rules.source.clone())
+                        .with("item", what)
+                        .with("reason", reason);
+                    self.log(entry);
+                }
+            }
+        }
+    }
+
+    pub(super) fn listed(&mut self, listing: Listing) {
+        if let Some(walk) = &mut self.walk {
+            walk.ended = Some(listing);
+        }
+    }
+
+    pub(super) fn walk_step(&mut self, now: Time) -> Option<Step> {
+        let walk = self.walk.as_mut()?;
+        if walk.save_first {
+            return Some(Step::SaveFeed(walk.feed));
+        }
+        if let Some((slug, _)) = &walk.sighting {
+            if !self.records.contains_key(slug) && walk.asked.as_ref() != Some(slug) {
+                walk.asked = Some(slug.clone());
+                return Some(Step::Load(slug.clone()));
+            }
+            self.judge_sighting(now);
+            return self.next(now);
+        }
+        match walk.ended.take()? {
+            Listing::Complete(complete) => {
+                if let (Coverage::Everything { present }, None) =
+                    (&complete.coverage, &walk.missing)
+                {
+                    walk.missing = Some(walk.absent_again(present));
+                }
+                if let Some(number) = walk.missing.as_mut().and_then(Vec::pop) {
+                    walk.ended = Some(Listing::Complete(complete));
+                    return self.conclude_gone(now, number);
+                }
+                let finished = walk.finished(
+                    &complete.cursor,
+                    &judged_by(&self.setup.feeds[walk.feed].rules),
+                );
+                walk.ended = Some(Listing::Complete(complete));
+                self.finish(now, finished)
+            }
+            Listing::Cut(cut) => self.cut(now, cut),
+        }
+    }
+
+    /// Judges the item in hand; its record is loaded if there is one.
+    fn judge_sighting(&mut self, now: Time) {
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        walk.asked = None;
+        let (Some((slug, sighting)), Some(feed)) = (walk.sighting.take(), &walk.working) else {
+            return;
+        };
+        let (at, watch_from) = (walk.feed, feed.watch_from);
+        let number = sighting.item.item_ref.number;
+        let held = self.records.remove(&slug);
+        let (mut record, taken, after_save) = match held {
+            Some(h) => (Some(h.record), h.taken, h.after_save),
+            None => (None, Vec::new(), Vec::new()),
+        };
+        let judged = self.setup.feeds[at]
+            .rules
+            .judge(&mut record, &sighting, watch_from, now);
+        let active = record
+            .as_ref()
+            .is_some_and(|r| r.standing == Standing::Active);
+        if let Some(record) = record {
+            self.records.insert(
+                slug.clone(),
+                Held {
+                    record,
+                    feed: at,
+                    taken,
+                    after_save,
+                },
+            );
+        }
+        if let Some(feed) = self.walk.as_mut().and_then(|w| w.working.as_mut()) {
+            feed.absent.remove(&number);
+            if active {
+                feed.open.insert(number);
+            } else {
+                feed.open.remove(number);
+            }
+        }
+        self.judged(&slug, judged);
+    }
+
+    fn judged(&mut self, slug: &Slug, judged: Judged) {
+        if judged.changed {
+            if let Some(cycle) = &mut self.cycle {
+                cycle.summary.eventful = true;
+            }
+            self.touch(slug, judged.entries.into_iter().map(Step::Log));
+            self.schedule(slug);
+        } else {
+            self.let_go(slug);
+        }
+    }
+
+    fn conclude_gone(&mut self, now: Time, number: u64) -> Option<Step> {
+        let walk = self.walk.as_mut()?;
+        let setup = &self.setup.feeds[walk.feed];
+        let item = ItemRef {
+            number,
+            ..setup.template.clone()
+        };
+        let slug = Slug::new(&setup.rules.source, &item);
+        if !self.records.contains_key(&slug) && walk.asked.as_ref() != Some(&slug) {
+            walk.asked = Some(slug.clone());
+            walk.missing.get_or_insert_default().push(number);
+            return Some(Step::Load(slug));
+        }
+        walk.asked = None;
+        if let Some(feed) = &mut walk.working {
+            feed.open.remove(number);
+            feed.absent.remove(&number);
+        }
+        if let Some(held) = self.records.get_mut(&slug) {
+            let judged = setup.rules.gone(&mut held.record, now);
+            self.judged(&slug, judged);
+        }
+        self.next(now)
+    }
+
+    /// All is read and every record is saved: make it durable, then the feed, then be done.
+    fn finish(&mut self, now: Time, finished: Feed) -> Option<Step> {
+        if self.unflushed {
+            return Some(Step::Flush);
+        }
+        let walk = self.walk.as_mut()?;
+        let at = walk.feed;
+        walk.working = Some(finished);
+        if walk.working != self.feeds[at].saved {
+            walk.finishing = true;
+            return Some(Step::SaveFeed(at));
+        }
+        self.walk_done(now);
+        self.next(now)
+    }
+
+    pub(super) fn feed_saved(&mut self, now: Time) {
+        self.store_trouble = None;
+        let Some(walk) = &mut self.walk else {
+            return;
+        };
+        walk.save_first = false;
+        self.feeds[walk.feed].saved = walk.working.clone();
+        if walk.finishing {
+            self.walk_done(now);
+        }
+    }
+
+    fn walk_done(&mut self, now: Time) {
+        let Some(walk) = self.walk.take() else {
+            return;
+        };
+        let health = &mut self.feeds[walk.feed].health;
+        health.item_errors = walk.errors;
+        if let Some(cycle) = &mut self.cycle {
+            cycle.summary.item_errors += health.item_errors.len() + usize::from(walk.held_back);
+        }
+        if matches!(walk.ended, Some(Listing::Complete(_))) {
+            health.error = None;
+            health.failing_since = None;
+            health.last_listing_at = Some(now);
+        }
+    }
+
+    /// A listing that ended early moves nothing and concludes nothing.
+    fn cut(&mut self, now: Time, cut: Cut) -> Option<Step> {
+        let at = self.walk.as_ref()?.feed;
+        self.feed_failed(now, at, &cut.reason, cut.not_before);
+        let walk = self.walk.as_mut()?;
+        if let Some(not_before) = cut.not_before {
+            // A wait the tracker asked for outlives the poller.
+            let feed = self.feeds[at]
+                .saved
+                .clone()
+                .unwrap_or_else(|| first_watched(walk.started_at));
+            walk.working = Some(Feed {
+                not_before: Some(not_before),
+                ..feed
+            });
+            walk.finishing = true;
+            return Some(Step::SaveFeed(at));
+        }
+        self.walk_done(now);
+        self.next(now)
+    }
+
+    fn feed_failed(&mut self, now: Time, at: usize, reason: &str, not_before: Option<Time>) {
+        let health = &mut self.feeds[at].health;
+        let said = health.error.as_deref() == Some(reason);
+        health.error = Some(reason.to_string());
+        health.failing_since.get_or_insert(now);
+        if let Some(cycle) = &mut self.cycle {
+            cycle.summary.failed_feeds += 1;
+        }
+        let kind = if not_before.is_some() {
+            "poll.rate_limited"
+        } else {
+            "poll.source_error"
+        };
+        if !said {
+            let setup = &self.setup.feeds[at];
+            let mut entry = Entry::new(now, kind)
+                .with("source", setup.rules.source.clone())
+                .with("feed", setup.slug.to_string())
+                .with("reason", reason);
+            if let Some(t) = not_before {
+                entry = entry.with("not_before", t.to_string());
+            }
+            self.log(entry);
+        }
+    }
+
+    /// Leaves the listing behind because its items cannot be recorded.
+    pub(super) fn drop_walk(&mut self, now: Time, reason: &str) {
+        if let Some(walk) = self.walk.take() {
+            self.steps.push_back(Step::Abandon);
+            self.feed_failed(now, walk.feed, reason, None);
+        }
+    }
+
+    /// The record of the item in hand cannot be read: the item is skipped, and the cursor stays.
+    pub(super) fn skip(&mut self, slug: &Slug) {
+        if let Some(walk) = &mut self.walk
+            && walk.needs(slug)
+        {
+            walk.asked = None;
+            walk.held_back = true;
+            if walk.sighting.as_ref().is_some_and(|(s, _)| s == slug) {
+                walk.sighting = None;
+            } else if let Some(missing) = &mut walk.missing {
+                missing.pop();
+            }
+        }
+    }
+}
+
+impl Walk {
+    fn watch_from(&mut self, clock: Time) {
+        if self.working.is_none() {
+            self.working = Some(first_watched(clock));
+            self.save_first = true;
+        }
+    }
+
+    /// Counts the absences of a listing in full; says who was missed often enough.
+    fn absent_again(&mut self, present: &[u64]) -> Vec<u64> {
+        let Some(feed) = &mut self.working else {
+            return Vec::new();
+        };
+        let present: Runs = present.iter().copied().collect();
+        let absent: Vec<u64> = feed.open.iter().filter(|n| !present.contains(*n)).collect();
+        feed.absent.retain(|n, _| !present.contains(*n));
+        let mut gone = Vec::new();
+        for number in absent {
+            let times = feed.absent.entry(number).or_insert(0);
+            *times += 1;
+            if *times >= ABSENCES {
+                gone.push(number);
+            }
+        }
+        gone
+    }
+
+    fn finished(&self, cursor: &serde_json::Value, judged_by: &str) -> Feed {
+        let mut feed = self
+            .working
+            .clone()
+            .unwrap_or_else(|| first_watched(self.started_at));
+        if !self.held_back {
+            feed.cursor = Some(cursor.clone());
+            feed.judged_by = judged_by.to_string();
+        }
+        feed.not_before = None;
+        feed
+    }
+}
+
+fn first_watched(at: Time) -> Feed {
+    Feed {
+        version: 1,
+        watch_from: at,
+        cursor: None,
+        open: Runs::default(),
+        absent: BTreeMap::new(),
+        not_before: None,
+        judged_by: String::new(),
+        extra: Map::new(),
+    }
+}
+
+/// What an item's judgement depends on besides upstream, as text to compare.
+fn judged_by(rules: &Rules) -> String {
+    let policy = &rules.policy;
+    json!([
+        policy.label,
+        policy.authorized_users,
+        policy.authorized_associations,
+        policy.watch_from,
+        policy.backlog == super::access::Backlog::Skip,
+    ])
+    .to_string()
+}

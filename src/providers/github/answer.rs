@@ -1,0 +1,173 @@
+//! What an answer of GitHub's means: rows, or the reason why there are none.
+
+use crate::engine::listing::Cut;
+use crate::engine::time::Time;
+use crate::net::{self, Answer};
+use crate::providers::json;
+use serde_json::Value;
+use std::time::{Duration, SystemTime};
+
+/// How long to wait when GitHub says "too many" without a usable time.
+const DEFAULT_WAIT: Duration = Duration::from_secs(60);
+
+/// No wait is longer: a nonsense header must not stop a source for good.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
+/// The server's clock when it answered.
+pub fn date(answer: &Answer) -> Option<Time> {
+    http_date(answer.header("date")?)
+}
+
+/// The next page, if the answer names one.
+pub fn next_page(answer: &Answer) -> Option<String> {
+    answer
+        .headers("link")
+        .flat_map(links)
+        .find(|(_, parameters)| {
+            parameters.split(';').any(|p| {
+                let value = p.trim().strip_prefix("rel=").unwrap_or_default();
+                value.trim_matches('"').split(' ').any(|rel| rel == "next")
+            })
+        })
+        .map(|(target, _)| target.to_string())
+}
+
+/// The `<target>; parameters` of a Link header; a target may contain commas.
+fn links(header: &str) -> Vec<(&str, &str)> {
+    let mut links = Vec::new();
+    let mut rest = header;
+    while let Some((target, after)) = rest
+        .split_once('<')
+        .and_then(|(_, rest)| rest.split_once('>'))
+    {
+        let end = after.find('<').unwrap_or(after.len());
+        links.push((target, after[..end].trim_end_matches([' ', ','])));
+        rest = &after[end..];
+    }
+    links
+}
+
+/// Why an answer other than 200 ends the listing. `now` is the local time, and
+/// `access` says what the request was let in with: `the token file …`.
+pub fn refusal(answer: &Answer, now: Time, access: &str) -> Cut {
+    let what = format!("GET {}", net::path(&answer.url));
+    let said = message(answer);
+    let colon = if said.is_empty() { "" } else { ": " };
+    let mut reason = format!("{what} answered {}{colon}{said}", answer.status);
+    if let Some(wait) = wait(answer, now, &said) {
+        let not_before = now.plus(wait.min(LONGEST_WAIT));
+        reason.push_str(&format!("; rate limited, waiting until {not_before}"));
+        return Cut {
+            reason,
+            not_before: Some(not_before),
+        };
+    }
+    match answer.status {
+        300..=399 => {
+            let to = answer.header("location").unwrap_or("nowhere");
+            let to = net::resolve(&answer.url, to)
+                .and_then(|url| net::host(&url))
+                .unwrap_or_else(|| "an odd place".to_string());
+            reason.push_str(&format!(
+                " (to {}); only redirects within the configured host are followed",
+                shown(&to)
+            ));
+        }
+        401 => reason.push_str(&format!("; check {access}")),
+        403 => {
+            reason.push_str(&format!("; what may be read depends on {access}"));
+            if let Some(needed) = answer.header("x-accepted-github-permissions") {
+                reason.push_str(&format!(", and this needs {}", shown(needed)));
+            }
+        }
+        404 => reason.push_str(&format!(
+            "; check the repository's name, and whether it can be read with {access}"
+        )),
+        410 => reason.push_str("; check that issues are enabled in the repository"),
+        _ => {}
+    }
+    Cut::because(reason)
+}
+
+/// Why an answer that should hold JSON of some shape does not.
+pub fn unreadable(answer: &Answer, wanted: &str, why: &serde_json::Error) -> Cut {
+    let what = format!("GET {}", net::path(&answer.url));
+    let kind = answer.header("content-type").unwrap_or("no content type");
+    Cut::because(if kind.contains("json") {
+        let said = message(answer);
+        if said.is_empty() {
+            format!("{what} did not answer {wanted}: {why}")
+        } else {
+            format!("{what} did not answer {wanted}: {said}")
+        }
+    } else {
+        format!(
+            "{what} answered {}, not JSON: is a proxy or a login page in between?",
+            shown(kind)
+        )
+    })
+}
+
+/// How long to stay away, if that is what the answer says. GitHub says it with
+/// 403 as well as with 429, and not always with a header.
+fn wait(answer: &Answer, now: Time, said: &str) -> Option<Duration> {
+    // The server's own clock, so that ours being wrong does not matter.
+    let server_now = date(answer).unwrap_or(now);
+    let asked = answer.header("retry-after").map(|value| {
+        let value = value.trim();
+        value.parse().map(Duration::from_secs).unwrap_or_else(|_| {
+            http_date(value).map_or(DEFAULT_WAIT, |until| until.since(server_now))
+        })
+    });
+    match answer.status {
+        403 | 429 => {}
+        503 => return asked,
+        _ => return None,
+    }
+    if asked.is_some() {
+        return asked;
+    }
+    if answer.header("x-ratelimit-remaining").map(str::trim) == Some("0") {
+        let reset = answer
+            .header("x-ratelimit-reset")
+            .and_then(|value| value.trim().parse::<u64>().ok())
+            .map(|s| Time(s.saturating_mul(1000)).since(server_now));
+        // A second more, since the header has whole seconds.
+        return Some(reset.map_or(DEFAULT_WAIT, |d| d + Duration::from_secs(1)));
+    }
+    let said = said.to_lowercase();
+    let limited = ["secondary rate limit", "rate limit exceeded", "abuse"]
+        .iter()
+        .any(|words| said.contains(words));
+    (answer.status == 429 || limited).then_some(DEFAULT_WAIT)
+}
+
+/// GitHub's own words on an error, made fit to be shown.
+fn message(answer: &Answer) -> String {
+    json::parse::<Value>(&json::mend(&answer.body))
+        .ok()
+        .and_then(|body| Some(shown(body.get("message")?.as_str()?)))
+        .unwrap_or_default()
+}
+
+/// A text from the server: bounded, and without anything a terminal obeys.
+fn shown(text: &str) -> String {
+    let mut shown: String = text
+        .chars()
+        .take(200)
+        .flat_map(|c| {
+            let plain = !c.is_control() && !matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+            let escaped = (!plain).then(|| c.escape_unicode());
+            plain.then_some(c).into_iter().chain(escaped.into_iter().flatten())
+        })
+        .collect();
+    if text.chars().nth(200).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+fn http_date(text: &str) -> Option<Time> {
+    let date: SystemTime = httpdate::parse_http_date(text.trim()).ok()?;
+    Some(Time::from(date))
+}

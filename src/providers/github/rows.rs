@@ -1,0 +1,142 @@
+//! GitHub's rows as items and comments.
+//!
+//! Fields are picked by hand and leniently: an unknown value in a field we do
+//! not need must not cost the row, and a row nobody can use costs only itself.
+
+use crate::engine::item::{Author, Channel, Comment, Item, ItemRef, Kind, State};
+use crate::engine::time::Time;
+use crate::providers::json;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// One element of a list.
+#[derive(Debug, Clone)]
+pub struct Row {
+    /// Its number (items) or id (comments), if it has one.
+    pub key: Option<u64>,
+    /// When it last changed, if it says so.
+    pub updated_at: Option<Time>,
+    /// All of it; `null` if it cannot be read.
+    pub value: Value,
+}
+
+impl Row {
+    /// Reads an element whose identity is in the field `key`.
+    pub fn new(raw: &RawValue, key: &str) -> Row {
+        let value: Value = json::parse(raw.get()).unwrap_or_default();
+        Row {
+            key: value.get(key).and_then(Value::as_u64).filter(|&n| n >= 1),
+            updated_at: time(&value, "updated_at"),
+            value,
+        }
+    }
+}
+
+/// The names of the repository an item belongs to.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// The host, where it is not github.com.
+    pub host: Option<String>,
+    /// `owner/repo`.
+    pub path: String,
+}
+
+/// An item's number and what else can be said of it without trusting the row.
+///
+/// # Errors
+/// Why the row is left alone, for the user.
+pub fn item(row: &Row, place: &Place) -> Result<Item, String> {
+    let value = &row.value;
+    let number = row.key.ok_or("it has no number")?;
+    let pull_request = value.get("pull_request").filter(|p| p.is_object());
+    let merged = pull_request.is_some_and(|p| p.get("merged_at").is_some_and(Value::is_string));
+    let state = match text(value, "state") {
+        Some("open") => State::Open,
+        Some("closed") if merged => State::Merged,
+        Some("closed") => State::Closed,
+        Some(other) => {
+            let other: String = other.chars().take(40).collect();
+            return Err(format!(
+                "its state is {other:?}, which is neither open nor closed; it is left alone"
+            ));
+        }
+        None => return Err("it has no state; it is left alone".to_string()),
+    };
+    Ok(Item {
+        item_ref: ItemRef {
+            provider: "github".to_string(),
+            host: place.host.clone(),
+            path: place.path.clone(),
+            number,
+        },
+        kind: kind(row),
+        title: text(value, "title").unwrap_or_default().to_string(),
+        body: text(value, "body").unwrap_or_default().to_string(),
+        author: author(value),
+        state,
+        labels: value
+            .get("labels")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|label| label.as_str().or_else(|| text(label, "name")))
+            .map(str::to_string)
+            .collect(),
+        created_at: time(value, "created_at"),
+        labelled_at: None,
+        closed_at: time(value, "closed_at"),
+        url: text(value, "html_url").map(str::to_string),
+    })
+}
+
+/// Pull requests are the rows with a `pull_request` object.
+pub fn kind(row: &Row) -> Kind {
+    if row.value.get("pull_request").is_some_and(Value::is_object) {
+        Kind::PullRequest
+    } else {
+        Kind::Issue
+    }
+}
+
+/// A comment and the number of its item.
+///
+/// # Errors
+/// Why the row is left alone, for the user.
+pub fn comment(row: &Row) -> Result<(u64, Comment), String> {
+    let value = &row.value;
+    let id = row.key.ok_or("it has no id")?;
+    let number = text(value, "issue_url")
+        .and_then(|url| url.rsplit('/').next()?.parse().ok())
+        .ok_or("its issue_url does not end in an item's number")?;
+    let created_at = time(value, "created_at")
+        .or(row.updated_at)
+        .ok_or("it has no created_at")?;
+    let comment = Comment {
+        channel: Channel::Comment,
+        id: id.to_string(),
+        author: author(value),
+        body: text(value, "body").unwrap_or_default().to_string(),
+        created_at,
+        url: text(value, "html_url").map(str::to_string),
+    };
+    Ok((number, comment))
+}
+
+/// A deleted account is nobody; a bot is told by its type or by its login.
+fn author(value: &Value) -> Author {
+    let user = value.get("user").unwrap_or(&Value::Null);
+    let login = text(user, "login").filter(|login| !login.is_empty());
+    Author {
+        login: login.map(str::to_string),
+        association: text(value, "author_association").map(str::to_string),
+        bot: text(user, "type") == Some("Bot") || login.is_some_and(|l| l.ends_with("[bot]")),
+    }
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> Option<&'a str> {
+    value.get(key)?.as_str()
+}
+
+fn time(value: &Value, key: &str) -> Option<Time> {
+    text(value, key)?.parse().ok()
+}

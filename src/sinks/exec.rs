@@ -1,0 +1,253 @@
+//! The `exec` sink: a command per event, in a runner that outlives the poller.
+//!
+//! The receipt is created and locked before there is a runner, and the lock
+//! goes to the runner with it. So a poller killed at any point leaves either a
+//! free lock and a command that never begins, or a runner that holds the lock;
+//! there is no moment in which the next poller could take one for the other.
+//! And `deliver` itself looks for receipts first, whatever the ledger believes:
+//! that, and not what [`Sink::settle`] said, is what keeps an effect from
+//! happening twice. `receipt` has the disk format.
+
+use super::Sink;
+use super::child::{self, Feed, Process};
+use super::receipt::{self, State};
+use super::runner::{self, Order};
+use crate::config::checked;
+use crate::engine::delivery::{Delivery, Outcome, Receipt};
+use crate::error::Error;
+use crate::os::poll::{self, For};
+use crate::os::process;
+use crate::os::wake::Wake;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Stdio};
+use std::time::Duration;
+
+/// Runs a command per event.
+#[derive(Debug, Clone)]
+pub struct Exec {
+    /// This program; `/proc/self/exe`, which stays the same when an upgrade replaces the file.
+    pub program: PathBuf,
+    /// The command, where it runs and for how long.
+    pub settings: checked::Exec,
+    /// Where receipts are kept.
+    pub runs_dir: PathBuf,
+    /// Environment variables that hold tokens.
+    pub secret_vars: Vec<String>,
+}
+
+/// What a supervisor told the poller about itself and is nobody else's business.
+const OF_THE_POLLER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// How often a run is looked at that cannot be waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+impl Sink for Exec {
+    fn deliver(&self, delivery: &Delivery, stop: &Wake) -> Outcome {
+        match self.look(delivery) {
+            Ok(State::Missing) => {}
+            // It said "not now": nothing happened yet, so it is asked again.
+            Ok(State::Settled(ended)) if ended.outcome == receipt::Word::Deferred => {}
+            Ok(State::Settled(ended)) => return ended.outcome(),
+            Ok(State::Running(..) | State::Orphaned(_)) => match self.wait(delivery, stop) {
+                Outcome::Unknown => {}
+                outcome => return outcome,
+            },
+            Err(e) => return not_begun("cannot read its earlier receipt", e),
+        }
+        if stop.raised() {
+            return Outcome::Released;
+        }
+        let order = match self.order(delivery) {
+            Ok(order) => order,
+            Err(e) => return not_begun("cannot write its order", e),
+        };
+        let (path, file) = match self.fresh_receipt(delivery) {
+            Ok(created) => created,
+            Err(e) => return not_begun("cannot keep a receipt", e),
+        };
+        match self.start_runner(delivery, &path, file) {
+            Ok((runner, stdin)) => {
+                self.follow(delivery, stop, runner, Feed::new(stdin, &order), &path)
+            }
+            Err(e) => {
+                drop_receipt(&path);
+                not_begun("cannot start its runner", e)
+            }
+        }
+    }
+
+    fn settle(&self, delivery: &Delivery) -> Receipt {
+        match self.look(delivery) {
+            Ok(State::Settled(ended)) => Receipt::Settled(ended.outcome()),
+            Ok(State::Running(..) | State::Orphaned(_)) => Receipt::Running,
+            // What cannot be read is no evidence; `deliver` will not run over it.
+            Ok(State::Missing) | Err(_) => Receipt::Missing,
+        }
+    }
+
+    fn wait(&self, delivery: &Delivery, stop: &Wake) -> Outcome {
+        let since = child::now();
+        let mut watched = false;
+        loop {
+            let runner = match self.look(delivery) {
+                Ok(State::Settled(ended)) => return ended.outcome(),
+                Ok(State::Missing) | Err(_) => return Outcome::Unknown,
+                Ok(State::Running(path, pid)) if !watched => pid
+                    .and_then(|pid| process::pidfd(pid).ok())
+                    // Still locked after the pid was opened: it is the runner's own.
+                    .filter(|_| receipt::is_locked(&path)),
+                Ok(State::Running(..)) => None,
+                Ok(State::Orphaned(group)) => {
+                    // Nobody else holds it to its time any more.
+                    let over = since.elapsed().checked_sub(self.settings.timeout);
+                    match over {
+                        Some(over) if over >= runner::GRACE => group.end(),
+                        Some(_) => group.ask_to_end(),
+                        None => {}
+                    }
+                    None
+                }
+            };
+            if stop.raised() {
+                return Outcome::LeftRunning;
+            }
+            // The runner's end is waited for once: should the lock be seen held for a
+            // moment longer (by a process being forked elsewhere), this must not spin.
+            watched |= runner.is_some();
+            let timeout = runner.is_none().then_some(LOOK_AGAIN);
+            let end = runner.as_ref().map(|fd| (fd.as_fd(), For::Reading));
+            let _ = poll::ready([end, Some((stop.as_fd(), For::Reading))], timeout);
+        }
+    }
+
+    fn forget(&self, delivery: &Delivery) {
+        for (_, path) in receipt::tries(&self.dir(delivery), delivery.seq).unwrap_or_default() {
+            drop_receipt(&path);
+        }
+    }
+}
+
+impl Exec {
+    fn dir(&self, delivery: &Delivery) -> PathBuf {
+        receipt::dir(&self.runs_dir, &delivery.slug, &delivery.sink)
+    }
+
+    fn look(&self, delivery: &Delivery) -> io::Result<State> {
+        receipt::look(&self.dir(delivery), delivery)
+    }
+
+    /// Replaces the receipts of earlier tries, none of which counts any more, by a new one.
+    fn fresh_receipt(&self, delivery: &Delivery) -> io::Result<(PathBuf, File)> {
+        for (_, path) in receipt::tries(&self.dir(delivery), delivery.seq)? {
+            receipt::remove(&path)?;
+        }
+        receipt::create(&self.runs_dir, delivery)
+    }
+
+    /// Starts the runner and lets go of the receipt, which is the runner's from here on.
+    fn start_runner(
+        &self,
+        delivery: &Delivery,
+        path: &Path,
+        receipt: File,
+    ) -> io::Result<(Process, Option<ChildStdin>)> {
+        let mut command = child::command(&self.program);
+        command
+            .arg0("idempoll")
+            .args([runner::VERB, &delivery.id])
+            .current_dir(path.parent().unwrap_or(&self.runs_dir))
+            .stdin(Stdio::piped())
+            .stdout(receipt)
+            .stderr(Stdio::null());
+        // The runner's environment is the command's. The payload is not in it (C056).
+        for var in self
+            .secret_vars
+            .iter()
+            .map(String::as_str)
+            .chain(OF_THE_POLLER)
+        {
+            command.env_remove(var);
+        }
+        command
+            .env("IDEMPOLL_DELIVERY_ID", &delivery.id)
+            .env("IDEMPOLL_EVENT", delivery.event.word())
+            .env("IDEMPOLL_REF", delivery.item.to_string())
+            .env("IDEMPOLL_ATTEMPT", delivery.attempt.to_string());
+        process::lead_a_session(&mut command);
+        Process::start(&mut command)
+    }
+
+    /// Hands the delivery to the runner and waits until that has ended.
+    fn follow(
+        &self,
+        delivery: &Delivery,
+        stop: &Wake,
+        mut runner: Process,
+        mut feed: Feed<'_>,
+        path: &Path,
+    ) -> Outcome {
+        let halted = Some((stop.as_fd(), For::Reading));
+        let ended = loop {
+            if let Some(status) = runner.ended() {
+                break status;
+            }
+            if stop.raised() {
+                if feed.is_complete() {
+                    return Outcome::LeftRunning;
+                }
+                // The runner finds its input cut short and begins nothing.
+                drop_receipt(path);
+                return Outcome::Released;
+            }
+            let (end, timeout) = runner.ending();
+            let [_, _, feeds] = poll::ready([end, halted, feed.ready()], timeout);
+            if feeds {
+                feed.push();
+            }
+        };
+        match self.look(delivery) {
+            Ok(State::Settled(ended)) => ended.outcome(),
+            Ok(State::Running(..) | State::Orphaned(_)) => self.wait(delivery, stop),
+            Ok(State::Missing) | Err(_) => {
+                let declined = ended.and_then(|s| s.code()) == Some(runner::NOT_BEGUN.into());
+                if declined || !feed.is_complete() {
+                    drop_receipt(path);
+                    return not_begun("its runner ended before it could start it", "");
+                }
+                Outcome::Unknown
+            }
+        }
+    }
+
+    /// The runner's input: the order, a newline, the payload.
+    fn order(&self, delivery: &Delivery) -> io::Result<Vec<u8>> {
+        let mut input = serde_json::to_vec(&Order {
+            delivery_id: delivery.id.clone(),
+            attempt: delivery.attempt,
+            command: self.settings.command.clone(),
+            workdir: self.settings.workdir.clone().into_os_string(),
+            timeout_ms: u64::try_from(self.settings.timeout.as_millis()).unwrap_or(u64::MAX),
+            payload_bytes: delivery.payload.len() as u64,
+        })?;
+        input.push(b'\n');
+        input.extend_from_slice(delivery.payload.as_bytes());
+        Ok(input)
+    }
+}
+
+/// Trouble of ours, before anything was tried: it costs the delivery nothing but time.
+fn not_begun(doing: &str, cause: impl std::fmt::Display) -> Outcome {
+    Outcome::Deferred {
+        reason: Error::new(doing, cause).to_string(),
+        not_before: None,
+    }
+}
+
+/// Removes a receipt that no longer matters; one that stays does no harm.
+fn drop_receipt(path: &Path) {
+    let _ = receipt::remove(path);
+}

@@ -1,0 +1,379 @@
+//! What a run of a command leaves behind: its receipt.
+//!
+//! # Disk format
+//!
+//! `RUNS/<record slug>/<sink>/<seq>.<attempt>.json`, mode 0600: up to three
+//! lines, each a JSON object, each appended by one write.
+//!
+//! ```text
+//! {"state":"accepted","version":1,"delivery_id":"dir:inbox#7/opened","attempt":1,
+//!  "runner":{"pid":812,"start":4711},"boot_id":"…","pid_ns":4026531836}
+//! {"state":"started","started_at":"2026-08-05T10:00:00.000Z","command":{"pid":813,"start":4712}}
+//! {"state":"ended","ended_at":"…","outcome":"failed","reason":"exit status 3","exit":3,"output":"…"}
+//! ```
+//!
+//! The file is created empty and `flock`ed by the poller, and handed to the
+//! runner as its standard output: the lock belongs to the open file, so it is
+//! held without a gap from before there is a runner until the runner is gone.
+//! Locked is running; free and ended is settled; free and not ended is
+//! *missing*, unless somebody killed the runner alone and its command lives on.
+//! A line without its newline does not count, so a torn write reads as none.
+//! `start` is in clock ticks since boot, as `/proc/PID/stat` has it.
+//!
+//! Only the last line is synced, with the directory: a power cut before it
+//! ends the command as well, and then nothing is lost by losing the rest.
+
+use crate::engine::delivery::{Delivery, Outcome, Slug};
+use crate::engine::time::Time;
+use crate::os::process::{self, Group, PidSpace, Stat};
+use serde::{Deserialize, Serialize};
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The receipt of one try, as far as it got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Run {
+    /// What was accepted, and by whom.
+    pub accepted: Accepted,
+    /// The command, if it was started.
+    pub started: Option<Started>,
+    /// How it ended, if it did and could say so.
+    pub ended: Option<Ended>,
+}
+
+/// The first line: a runner has the delivery.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The format, 1.
+    pub version: u32,
+    /// The delivery id.
+    pub delivery_id: String,
+    /// Which try this is.
+    pub attempt: u32,
+    /// The runner, which leads a session of its own.
+    pub runner: Process,
+    /// The boot the pids belong to.
+    pub boot_id: String,
+    /// The pid namespace they belong to.
+    pub pid_ns: u64,
+}
+
+/// The second line, written by the command's own process before it becomes the command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Started {
+    /// When.
+    pub started_at: Time,
+    /// The command, which leads a process group of its own.
+    pub command: Process,
+}
+
+/// The last line: how it ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ended {
+    /// When.
+    pub ended_at: Time,
+    /// What that means.
+    pub outcome: Word,
+    /// Why it was not delivered, for the user.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+    /// The exit status, if it exited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<i32>,
+    /// The signal that killed it, if one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// What it printed on stdout and stderr, in that order of time; the middle
+    /// of a long output is left out and marked.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub output: String,
+    /// How many bytes of the output were left out.
+    #[serde(default)]
+    pub output_left_out: u64,
+}
+
+/// A process: its pid, and when it started so that a recycled pid is not taken for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// The pid.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub start: u64,
+}
+
+/// What an exit means.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// Exit 0.
+    Delivered,
+    /// Another exit, a signal, the timeout, or it could not be started.
+    Failed,
+    /// Exit 75.
+    Deferred,
+}
+
+impl Ended {
+    /// What the poller is told.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self.outcome {
+            Word::Delivered => Outcome::Delivered,
+            Word::Failed => Outcome::Failed {
+                reason: self.reason.clone(),
+            },
+            Word::Deferred => Outcome::Deferred {
+                reason: self.reason.clone(),
+                not_before: None,
+            },
+        }
+    }
+}
+
+/// A line of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "snake_case")]
+pub(super) enum Line {
+    Accepted(Accepted),
+    Started(Started),
+    Ended(Ended),
+}
+
+impl Line {
+    /// Appends the line with one write.
+    ///
+    /// # Errors
+    /// When it could not be written whole.
+    pub(super) fn append_to(&self, mut file: &File) -> io::Result<()> {
+        let mut line = serde_json::to_vec(self)?;
+        line.push(b'\n');
+        file.write_all(&line)
+    }
+}
+
+/// More than any receipt of ours can hold (64 KiB of output, six bytes for each at worst).
+const LONGEST: u64 = 1 << 20;
+
+/// The directory of a record's receipts for one sink.
+#[must_use]
+pub fn dir(runs_dir: &Path, slug: &Slug, sink: &str) -> PathBuf {
+    runs_dir.join(slug.as_str()).join(sink)
+}
+
+/// The tries of delivery `seq` that left a receipt in `dir`, by attempt.
+///
+/// # Errors
+/// When the directory is there and cannot be read.
+pub fn tries(dir: &Path, seq: u64) -> io::Result<Vec<(u32, PathBuf)>> {
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    let mut tries = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let attempt = name
+            .to_str()
+            .and_then(|name| name.strip_suffix(".json")?.split_once('.'))
+            .filter(|(number, _)| *number == seq.to_string())
+            .and_then(|(_, attempt)| attempt.parse().ok());
+        if let Some(attempt) = attempt {
+            tries.push((attempt, entry.path()));
+        }
+    }
+    tries.sort_unstable();
+    Ok(tries)
+}
+
+/// Reads a receipt; `None` when there is none, or not a whole line of it, or
+/// when a newer idempoll wrote it. Takes no lock.
+#[must_use]
+pub fn read(path: &Path) -> Option<Run> {
+    let file = process::open_regular(path).ok()?;
+    parse(&read_text(&file).ok()?).ok().flatten()
+}
+
+/// What the receipts say about a delivery.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Nothing that counts.
+    Missing,
+    /// Its runner lives, and has this pid if it could be told.
+    Running(PathBuf, Option<u32>),
+    /// Its runner was killed, and the command goes on without it.
+    Orphaned(Group),
+    /// It ended.
+    Settled(Ended),
+}
+
+/// What the receipts in `dir` say about a delivery. Another try than the one
+/// asked about counts if it still runs, or was delivered: a ledger put back from
+/// an older copy counts tries anew, and the effect is there all the same.
+///
+/// # Errors
+/// When a receipt is there and cannot be read, or a newer idempoll wrote it.
+pub(super) fn look(dir: &Path, delivery: &Delivery) -> io::Result<State> {
+    let mut own = State::Missing;
+    for (attempt, path) in tries(dir, delivery.seq)? {
+        match look_at(path, &delivery.id, attempt)? {
+            State::Settled(ended) if ended.outcome == Word::Delivered => {
+                return Ok(State::Settled(ended));
+            }
+            State::Settled(ended) if attempt == delivery.attempt => own = State::Settled(ended),
+            State::Settled(_) | State::Missing => {}
+            running => return Ok(running),
+        }
+    }
+    Ok(own)
+}
+
+/// Whether a receipt's runner lives, by the lock alone.
+pub(super) fn is_locked(path: &Path) -> bool {
+    process::open_regular(path).is_ok_and(|file| process::is_locked(&file).unwrap_or(false))
+}
+
+fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> {
+    let file = match process::open_regular(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(State::Missing),
+        Err(e) => return Err(e),
+    };
+    // Before the text is read: a runner seen gone has written all it ever will.
+    let locked = process::is_locked(&file);
+    let run = parse(&read_text(&file)?)?;
+    if let Some(run) = &run
+        && (run.accepted.delivery_id != delivery_id || run.accepted.attempt != attempt)
+    {
+        return Ok(State::Missing);
+    }
+    let ours = run.as_ref().filter(|run| {
+        PidSpace::here().is_some_and(|here| {
+            (&here.boot_id, here.pid_ns) == (&run.accepted.boot_id, run.accepted.pid_ns)
+        })
+    });
+    let runs = match locked {
+        Ok(locked) => locked,
+        // Then who runs is known by pid and start time alone.
+        Err(e) if process::has_no_flock(&e) => ours.is_some_and(|run| run.accepted.runner.lives()),
+        Err(e) => return Err(e),
+    };
+    if runs {
+        return Ok(State::Running(
+            path,
+            ours.map(|run| run.accepted.runner.pid),
+        ));
+    }
+    let orphan = ours.and_then(orphan);
+    Ok(match (run.and_then(|run| run.ended), orphan) {
+        (Some(ended), _) => State::Settled(ended),
+        (None, Some(group)) => State::Orphaned(group),
+        (None, None) => State::Missing,
+    })
+}
+
+impl Process {
+    fn lives(self) -> bool {
+        Stat::of(self.pid).is_some_and(|s| s.start == self.start && !s.dead)
+    }
+}
+
+/// The process group of a command whose runner is gone, if any of it lives.
+fn orphan(run: &Run) -> Option<Group> {
+    let leader = run.started.as_ref()?.command;
+    let session = run.accepted.runner.pid;
+    let lives = leader.lives()
+        || Stat::all().any(|s| s.group == leader.pid && s.session == session && !s.dead);
+    Group::led_by(leader.pid).filter(|_| lives)
+}
+
+fn read_text(file: &File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.take(LONGEST).read_to_end(&mut text)?;
+    Ok(text)
+}
+
+/// Takes the whole lines up to the first that is none of ours.
+fn parse(text: &[u8]) -> io::Result<Option<Run>> {
+    let mut lines = text
+        .split_inclusive(|b| *b == b'\n')
+        .filter(|line| line.ends_with(b"\n"))
+        .map_while(|line| serde_json::from_slice(line).ok());
+    let mut run = match lines.next() {
+        Some(Line::Accepted(accepted)) => Run {
+            accepted,
+            started: None,
+            ended: None,
+        },
+        _ => return Ok(None),
+    };
+    if run.accepted.version != 1 {
+        return Err(io::Error::other("it was written by a newer idempoll"));
+    }
+    for line in lines {
+        match line {
+            Line::Accepted(_) => break,
+            Line::Started(started) => run.started = Some(started),
+            Line::Ended(ended) => run.ended = Some(ended),
+        }
+    }
+    Ok(Some(run))
+}
+
+/// Whether the command's process has written its line, through the runner's own descriptor.
+pub(super) fn is_started(mut receipt: &File) -> bool {
+    let text = receipt.rewind().and_then(|()| read_text(receipt));
+    matches!(text.and_then(|t| parse(&t)), Ok(Some(run)) if run.started.is_some())
+}
+
+/// Creates the receipt of a try, empty and locked, with the directories above it.
+///
+/// # Errors
+/// When it is there already, or cannot be made durable later on.
+#[expect(clippy::disallowed_methods, reason = "the room of the receipts")]
+pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<(PathBuf, File)> {
+    let of_record = runs_dir.join(delivery.slug.as_str());
+    let dir = of_record.join(&delivery.sink);
+    for dir in [runs_dir, &of_record, &dir] {
+        make_dir(dir)?;
+    }
+    let path = dir.join(format!("{}.{}.json", delivery.seq, delivery.attempt));
+    // Exclusive creation does not follow a symlink either.
+    let file = File::options()
+        .read(true)
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)?;
+    match process::lock(&file) {
+        Err(e) if !process::has_no_flock(&e) => {
+            remove(&path)?;
+            Err(e)
+        }
+        _ => Ok((path, file)),
+    }
+}
+
+/// A directory that is new is synced into the one above; the runner then syncs
+/// no more than the receipt and the directory it is in.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(dir) {
+        Ok(()) => File::open(dir.parent().unwrap_or(dir))?.sync_all(),
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(e) => Err(e),
+    }
+}
+
+/// Removes a receipt, if it is there.
+///
+/// # Errors
+/// When it cannot be removed.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
+}

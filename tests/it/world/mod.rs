@@ -1,0 +1,3 @@
+//! What the tests live in.
+
+pub mod sim;

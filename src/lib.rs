@@ -6,16 +6,19 @@
 //! * [`config`] is what the user wrote, checked
 //! * [`providers`] know where items come from
 //! * [`sinks`] know where deliveries go
+//! * [`net`] makes HTTP requests, the only file that names `ureq`
 //! * [`store`] knows what is on disk
 //! * [`daemon`] is the live process: its lock, its end, its clocks and threads
-//! * [`net`] makes HTTP requests, the only file that names `ureq`
+//! * [`cli`] is what the user types, and the answers
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
+//! * [`error`], [`exit`] and [`terminal`] are words all rooms share
 //!
-//! Arrows go one way: `cli -> daemon, store, config`; `daemon -> engine,
-//! config, providers, sinks, store, os`; `providers, sinks -> net, config
-//! values, engine types, os`; `store, config -> engine types`; `engine` and
-//! `net` know nobody. `tests/it/rooms.rs` checks them.
+//! Arrows go one way: `cli -> daemon, store, config, sinks (receipts)`;
+//! `daemon -> engine, config, providers, sinks, store, os`; `providers, sinks
+//! -> net, config values, engine types, os`; `store, config -> engine types`;
+//! `engine` and `net` know nobody. `tests/it/rooms.rs` checks them.
 
+pub mod cli;
 pub mod config;
 pub mod daemon;
 pub mod engine;
@@ -26,3 +29,4 @@ pub mod os;
 pub mod providers;
 pub mod sinks;
 pub mod store;
+pub mod terminal;

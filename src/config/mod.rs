@@ -67,3 +67,99 @@ pub fn load_in(
     let text = raw::read(&file)?;
     rules::check(&file, &text, overrides, env)
 }
+
+/// What a command needs that only looks at a state directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// The config file, if there is one.
+    pub file: Option<PathBuf>,
+    /// The state directory; absolute.
+    pub state_dir: PathBuf,
+    /// The pidfile; absolute.
+    pub pidfile: PathBuf,
+}
+
+/// Finds the state directory without asking more of the config than that, so
+/// that a poller can be looked at and stopped whatever became of its config
+/// meanwhile. `file` is `--config`.
+///
+/// # Errors
+/// A usage error when the config says where state is and cannot be read, or
+/// when nothing says it.
+pub fn places(file: Option<&Path>, overrides: &Overrides) -> Result<Places, Error> {
+    places_in(file, overrides, &Env::of_process()?)
+}
+
+/// As [`places`], in a given environment.
+///
+/// # Errors
+/// As [`places`].
+pub fn places_in(file: Option<&Path>, overrides: &Overrides, env: &Env) -> Result<Places, Error> {
+    let found = find(file, env);
+    let state_dir = match (&overrides.state_dir, &found) {
+        (Some(dir), _) => absolute(&env.cwd, dir),
+        (None, Ok(file)) => rules::state_dir_alone(file, &raw::read(file)?, overrides, env)?,
+        (None, Err(error)) => env.state_dir().ok_or_else(|| error.clone())?,
+    };
+    Ok(Places {
+        file: found.ok(),
+        pidfile: match &overrides.pidfile {
+            Some(path) => absolute(&env.cwd, path),
+            None => state_dir.join("poll.pid"),
+        },
+        state_dir,
+    })
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_directory_is_found_whatever_else_is_wrong_with_the_config() {
+        let dir = std::env::temp_dir().join(format!("idempoll-places-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        let env = Env {
+            cwd: dir.clone(),
+            vars: [("HOME".into(), dir.clone().into())].into(),
+        };
+        let none = Overrides::default();
+        let at = |o: &Overrides| places_in(None, o, &env);
+        if find(None, &env).is_err() {
+            let places = at(&none).expect("the default");
+            assert_eq!(places.state_dir, dir.join(".local/state/idempoll"));
+            assert_eq!(places.file, None);
+        }
+        let file = dir.join("idempoll.json");
+        std::fs::write(
+            &file,
+            "{ \"state_dir\": \"s\", \"oops\": [], \"sources\": 5 }",
+        )
+        .expect("a file");
+        let places = at(&none).expect("it says where");
+        assert_eq!(places.state_dir, dir.join("s"));
+        assert_eq!(places.pidfile, dir.join("s/poll.pid"));
+        assert_eq!(places.file, Some(file.clone()));
+
+        std::fs::write(&file, "{ \"state_dir\": 5 }").expect("a file");
+        let e = at(&none).expect_err("it does not say where").to_string();
+        assert!(
+            e.ends_with(":1:16: state_dir: must be a text, not a number"),
+            "{e}"
+        );
+        std::fs::write(&file, "{").expect("a file");
+        assert!(at(&none).is_err());
+        let flags = Overrides {
+            state_dir: Some("x".into()),
+            pidfile: Some("p".into()),
+            ..Overrides::default()
+        };
+        let places = at(&flags).expect("the flags say it");
+        assert_eq!(places.state_dir, dir.join("x"));
+        assert_eq!(places.pidfile, dir.join("p"));
+        let e = places_in(Some(Path::new("gone.json")), &none, &env).expect_err("not there");
+        assert!(e.to_string().contains("gone.json: no such file"), "{e}");
+        std::fs::remove_dir_all(&dir).expect("our own directory");
+    }
+}

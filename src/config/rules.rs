@@ -23,13 +23,7 @@ pub(super) fn check(
     let found = Found::default();
     let config = raw::parse(text, &found).and_then(|tree| {
         let top = Spot::root(&tree, text, &found).section()?;
-        let rules = Rules {
-            file,
-            base: file.parent().unwrap_or(Path::new("/")),
-            overrides,
-            env,
-        };
-        rules.top(&top)
+        Rules::new(file, overrides, env).top(&top)
     });
     match (found.into_error(file, text), config) {
         (Some(error), _) => Err(error),
@@ -37,12 +31,35 @@ pub(super) fn check(
             let warnings = warnings(&config);
             Ok((config, warnings))
         }
-        // Every rule that gives no value says why; this is only for the compiler.
-        (None, None) => Err(Error::usage(
-            format!("cannot use the config {}", file.display()),
-            "it is wrong",
-        )),
+        (None, None) => Err(unexplained(file)),
     }
+}
+
+/// The state directory that `text`, the content of `file`, says; the rest of it may be wrong.
+pub(super) fn state_dir_alone(
+    file: &Path,
+    text: &str,
+    overrides: &Overrides,
+    env: &Env,
+) -> Result<PathBuf, Error> {
+    let found = Found::default();
+    let dir = raw::parse(text, &found).and_then(|tree| {
+        let top = Spot::root(&tree, text, &found).section()?;
+        Rules::new(file, overrides, env).state_dir(&top)
+    });
+    match (dir, found.into_error(file, text)) {
+        (Some(dir), _) => Ok(dir),
+        (None, Some(error)) => Err(error),
+        (None, None) => Err(unexplained(file)),
+    }
+}
+
+/// Every rule that gives no value says why; this is only for the compiler.
+fn unexplained(file: &Path) -> Error {
+    Error::usage(
+        format!("cannot use the config {}", file.display()),
+        "it is wrong",
+    )
 }
 
 /// What every rule needs to know.
@@ -54,7 +71,16 @@ pub(super) struct Rules<'r> {
     pub(super) env: &'r Env,
 }
 
-impl Rules<'_> {
+impl<'r> Rules<'r> {
+    fn new(file: &'r Path, overrides: &'r Overrides, env: &'r Env) -> Rules<'r> {
+        Rules {
+            file,
+            base: file.parent().unwrap_or(Path::new("/")),
+            overrides,
+            env,
+        }
+    }
+
     fn top(&self, top: &Section) -> Option<Config> {
         top.only(&[keys::TOP]);
         let _ = top.get("$schema").map(|s| s.text());

@@ -4,7 +4,8 @@
 //! one writer holds a [`Ledger`]; everyone else uses a [`Reader`], which takes
 //! no lock and writes nothing. Feeds are the ledger's too, because a cursor may
 //! only be saved after the records its listing touched. [`journal`] is the
-//! event log, [`requests`] what other processes ask the poller to do.
+//! event log, [`requests`] what other processes ask the poller to do,
+//! [`run_info`] who runs.
 #![forbid(unsafe_code)]
 
 pub mod atomic;

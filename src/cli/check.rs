@@ -1,0 +1,209 @@
+//! `idempoll check`: whether the config, and what it names on this machine, would work.
+//!
+//! Nothing is changed, no command is run and no tracker is asked.
+
+use super::args::Global;
+use super::out::{Out, complain};
+use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
+use crate::config::secret::Secret;
+use crate::error::Error;
+use crate::exit::Exit;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Prints what the config says and what would not work about it.
+pub(super) fn run(global: &Global, out: &mut Out) -> Result<Exit, Error> {
+    let (config, warnings) = super::config(global)?;
+    let report = Report::of(&config);
+    out.line(format_args!("config   {}", config.file.display()));
+    for line in &report.lines {
+        out.line(line);
+    }
+    for warning in &warnings {
+        out.line(format_args!("warning: {warning}"));
+    }
+    for problem in &report.problems {
+        out.line(format_args!("problem: {problem}"));
+    }
+    out.flush();
+    match report.problems.len() {
+        0 => Ok(Exit::Done),
+        1 => Err(Error::new("1 thing would not work", "")),
+        n => Err(Error::new(format!("{n} things would not work"), "")),
+    }
+}
+
+/// What was found.
+#[derive(Debug, Default)]
+struct Report {
+    /// What there is, a line each.
+    lines: Vec<String>,
+    /// What would not work.
+    problems: Vec<String>,
+}
+
+impl Report {
+    fn of(config: &Config) -> Report {
+        let mut report = Report::default();
+        report.state_dir(&config.state_dir);
+        for source in &config.sources {
+            let name = &source.name;
+            let what = match &source.provider {
+                Provider::Dir(dir) => {
+                    if let Err(why) = list(&dir.path) {
+                        report.problem(format!("source '{name}'"), &dir.path, why);
+                    }
+                    format!("dir {}", dir.path.display())
+                }
+                Provider::GitHub(github) => report.github(name, github),
+            };
+            let to = source.sinks.join(", ");
+            report.lines.push(format!("source   {name}: {what} -> {to}"));
+        }
+        for (name, sink) in &config.sinks {
+            let Sink::Exec(exec) = sink;
+            report.exec(name, exec);
+        }
+        report
+    }
+
+    fn problem(&mut self, whose: String, path: &Path, why: impl std::fmt::Display) {
+        let why = Error::new(format!("{whose}: {}", path.display()), why);
+        self.problems.push(why.to_string());
+    }
+
+    fn state_dir(&mut self, dir: &Path) {
+        let there = dir.symlink_metadata().is_ok();
+        let note = if there { "" } else { " (start makes it)" };
+        self.lines.push(format!("state    {}{note}", dir.display()));
+        if let Err((path, why)) = writable(dir) {
+            self.problem("state directory".into(), &path, why);
+        }
+    }
+
+    fn github(&mut self, name: &str, github: &GitHub) -> String {
+        let repos: Vec<String> = github.repos.iter().map(|(o, r)| format!("{o}/{r}")).collect();
+        let token = match &github.token {
+            None => "no token".to_string(),
+            Some(TokenFrom::Env(variable)) => {
+                if let Err(e) = Secret::from_env(variable) {
+                    self.problems.push(format!("source '{name}': {e}"));
+                }
+                format!("token in ${variable}")
+            }
+            Some(TokenFrom::File(file)) => {
+                if let Err(e) = Secret::from_file(file) {
+                    self.problems.push(format!("source '{name}': {e}"));
+                } else if let Ok(meta) = file.metadata()
+                    && meta.mode() & 0o077 != 0
+                {
+                    self.lines.push(format!(
+                        "warning: source '{name}': others can read the token in {} (mode {:o})",
+                        file.display(),
+                        meta.mode() & 0o777
+                    ));
+                }
+                format!("token in {}", file.display())
+            }
+            Some(TokenFrom::Command(words)) => {
+                match program(&words[0]) {
+                    Ok(_) => {}
+                    Err(why) => self.problem(
+                        format!("source '{name}', token_command"),
+                        Path::new(&words[0]),
+                        why,
+                    ),
+                }
+                format!("token from '{}'", words[0])
+            }
+        };
+        format!("github {} at {}, {token}", repos.join(", "), github.base_url)
+    }
+
+    fn exec(&mut self, name: &str, exec: &Exec) {
+        let found = match program(&exec.command[0]) {
+            Ok(path) => path.display().to_string(),
+            Err(why) => {
+                let path = Path::new(&exec.command[0]);
+                self.problem(format!("sink '{name}', command"), path, why);
+                exec.command[0].clone()
+            }
+        };
+        if let Err(why) = list(&exec.workdir) {
+            self.problem(format!("sink '{name}', workdir"), &exec.workdir, why);
+        }
+        self.lines.push(format!(
+            "sink     {name}: exec {found}, at most {} s",
+            exec.timeout.as_secs_f64()
+        ));
+    }
+}
+
+/// Whether `dir` is a directory that can be listed.
+fn list(dir: &Path) -> std::io::Result<()> {
+    std::fs::read_dir(dir).map(drop)
+}
+
+/// The file that is run for `word`.
+fn program(word: &str) -> Result<PathBuf, String> {
+    let runs = |meta: &Metadata| meta.is_file() && meta.mode() & 0o111 != 0;
+    if word.contains('/') {
+        let path = PathBuf::from(word);
+        return match path.metadata() {
+            Err(e) => Err(e.to_string()),
+            Ok(meta) if meta.is_dir() => Err("it is a directory".into()),
+            Ok(meta) if runs(&meta) => Ok(path),
+            Ok(_) => Err("it is not executable".into()),
+        };
+    }
+    let dirs = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&dirs)
+        .map(|dir| dir.join(word))
+        .find(|p| p.metadata().is_ok_and(|m| runs(&m)))
+        .ok_or_else(|| "no such program in PATH".into())
+}
+
+/// Whether files can be made in `dir`, or `dir` itself if it is not there; if
+/// not, the path that stands in the way.
+///
+/// Judged by owner and mode alone: whoever is in the group may be refused, and
+/// a file system mounted read-only is found out by `start`.
+fn writable(dir: &Path) -> Result<(), (PathBuf, String)> {
+    let mut at = dir;
+    let meta = loop {
+        match at.symlink_metadata() {
+            Ok(meta) => break meta,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => match at.parent() {
+                Some(parent) => at = parent,
+                None => return Err((at.to_path_buf(), e.to_string())),
+            },
+            Err(e) => return Err((at.to_path_buf(), e.to_string())),
+        }
+    };
+    let meta = match (meta.is_symlink(), at == dir) {
+        (true, true) => return Err((at.to_path_buf(), "it is a symbolic link".into())),
+        (true, false) => at.metadata().map_err(|e| (at.to_path_buf(), e.to_string()))?,
+        (false, _) => meta,
+    };
+    if !meta.is_dir() {
+        return Err((at.to_path_buf(), "it is not a directory".into()));
+    }
+    // Our own user id, as the kernel sees it.
+    let Ok(me) = std::fs::metadata("/proc/self").map(|m| m.uid()) else {
+        return Ok(());
+    };
+    if at == dir && (meta.uid() != me || meta.mode() & 0o022 != 0) {
+        let why = if meta.uid() == me {
+            format!("others can write to it (mode {:o})", meta.mode() & 0o7777)
+        } else {
+            format!("it belongs to another user (id {})", meta.uid())
+        };
+        return Err((at.to_path_buf(), why));
+    }
+    let bits = if meta.uid() == me { 0o300 } else { 0o022 };
+    if me != 0 && meta.mode() & bits == 0 {
+        return Err((at.to_path_buf(), "nothing can be made in it".into()));
+    }
+    Ok(())
+}

@@ -43,15 +43,13 @@ impl Ledger {
         let path = self.layout.source(slug);
         let bytes = serde_json::to_vec(feed)
             .map_err(|e| Error::new(format!("cannot write {}", path.display()), e))?;
+        let watch = json!({ "version": VERSION, "watch_from": feed.watch_from }).to_string();
         let mut batch = Batch::new(&self.layout.sources());
-        if !self.watched.contains(slug) {
-            let watch = self.layout.watch(slug);
-            if stored_watch(&self.layout, slug) != Some(feed.watch_from) {
-                let doc = json!({ "version": VERSION, "watch_from": feed.watch_from });
-                batch.push(watch, doc.to_string().into_bytes());
-            }
+        if !self.watched.contains(slug) && stored_watch(&self.layout, slug) != Some(feed.watch_from)
+        {
+            batch.push(self.layout.watch(slug), watch.as_bytes());
         }
-        batch.push(path, bytes);
+        batch.push(path, &bytes);
         batch.commit()?;
         self.watched.insert(slug.clone());
         Ok(())

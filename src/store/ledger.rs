@@ -138,7 +138,7 @@ impl Ledger {
         record.stored.known_blocks = plan.known_blocks;
         record.stored.event_blocks = plan.event_blocks;
         let mut batch = Batch::new(&self.layout.item_temps());
-        batch.push(self.layout.item(slug), head);
+        batch.push(self.layout.item(slug), &head);
         batch.commit()?;
         if moved {
             self.remove_unlisted_blocks(slug, record);
@@ -152,6 +152,8 @@ impl Ledger {
 
     /// Saves a record some time before the next [`Ledger::flush`] returns `Ok`;
     /// for records nothing depends on yet. An unfinished one is saved at once.
+    /// `record.stored` is left as it is: load the record again before it is
+    /// changed again, or blocks are written twice.
     ///
     /// # Errors
     /// As [`Ledger::save`]; what waits goes on waiting.
@@ -181,7 +183,7 @@ impl Ledger {
         self.write_blocks(self.later.iter().map(|(slug, files)| (slug, &files.blocks)))?;
         let mut batch = Batch::new(&self.layout.item_temps());
         for (slug, files) in &self.later {
-            batch.push(self.layout.item(slug), files.head.clone());
+            batch.push(self.layout.item(slug), &files.head);
         }
         batch.commit()?;
         for slug in std::mem::take(&mut self.later).keys() {
@@ -259,7 +261,7 @@ impl Ledger {
                 made |= disk::make_dir(&dir).map_err(|e| cannot_write(&dir, &e))?;
             }
             for (name, bytes) in blocks {
-                batch.push(dir.join(name), bytes.clone());
+                batch.push(dir.join(name), bytes);
             }
         }
         if made {
@@ -278,13 +280,12 @@ impl Ledger {
             .map(|&first| events_name(first))
             .collect();
         // What cannot be listed or removed now is removed another time.
-        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let name = entry.file_name();
+        for name in disk::list(&dir).unwrap_or_default() {
             let unlisted = name
                 .to_str()
                 .is_some_and(|n| n.starts_with(EVENTS_PREFIX) && !listed.contains(n));
             if unlisted {
-                let _ = disk::remove(&entry.path());
+                let _ = disk::remove(&dir.join(name));
             }
         }
     }
@@ -353,3 +354,7 @@ pub(super) fn put_aside(
 fn there(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok()
 }
+
+#[cfg(test)]
+#[path = "ledger_tests.rs"]
+mod tests;

@@ -18,6 +18,8 @@ pub mod ledger;
 mod pending;
 pub mod reader;
 pub mod requests;
+#[cfg(test)]
+mod testing;
 
 pub use layout::Layout;
 pub use ledger::Ledger;

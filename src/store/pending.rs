@@ -19,12 +19,13 @@
 use super::atomic::{self, cannot_write};
 use super::disk;
 use super::head::Head;
-use super::layout::{Layout, slugs_in};
-use super::reader::{cannot_read, read_file};
+use super::layout::Layout;
+use super::reader::{cannot_read, read_file, slugs_in};
 use crate::engine::delivery::Slug;
 use crate::error::Error;
+use crate::os::fs as os;
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 
 /// The index of one ledger, and what is in it.
 #[derive(Debug)]
@@ -37,11 +38,9 @@ impl Index {
     /// Opens the index; makes it if there is none that can be trusted.
     /// `items/` and `pending/` must be there. No sync if it can be trusted.
     pub(super) fn open(layout: &Layout) -> Result<Index, Error> {
-        let dir = layout.pending();
-        let marked = slugs_in(&dir, "").map_err(|e| cannot_read(&dir, &e))?;
         let mut index = Index {
             layout: layout.clone(),
-            marked: marked.into_iter().collect(),
+            marked: slugs_in(&layout.pending(), "")?.into_iter().collect(),
         };
         let seal = seal(layout)?;
         let found = read_file(&layout.pending_seal()).ok().flatten();
@@ -54,8 +53,7 @@ impl Index {
 
     /// Marks every record that is not certainly finished. 1 sync.
     fn rebuild(&mut self) -> Result<(), Error> {
-        let items = self.layout.items();
-        for slug in slugs_in(&items, ".json").map_err(|e| cannot_read(&items, &e))? {
+        for slug in slugs_in(&self.layout.items(), ".json")? {
             let finished = match read_file(&self.layout.item(&slug)) {
                 Ok(Some((bytes, _))) => Head::parse(&bytes).is_ok_and(|h| !h.is_unfinished()),
                 Ok(None) => true,
@@ -115,11 +113,8 @@ impl Index {
 /// What tells this `items/` from a copy of it.
 fn seal(layout: &Layout) -> Result<String, Error> {
     let items = layout.items();
-    let meta = std::fs::metadata(&items).map_err(|e| cannot_read(&items, &e))?;
-    let born = meta
-        .created()
-        .ok()
-        .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
-        .map_or(0, |since| since.as_nanos());
-    Ok(format!("{} {born}", meta.ino()))
+    let (inode, born) = File::open(&items)
+        .and_then(|dir| os::identity(&dir))
+        .map_err(|e| cannot_read(&items, &e))?;
+    Ok(format!("{inode} {born}"))
 }

@@ -80,27 +80,14 @@ pub fn submit(layout: &Layout, request: &Request) -> Result<PathBuf, Error> {
 /// Whether there is any request. Lists the directory, which is nearly always empty.
 #[must_use]
 pub fn any(layout: &Layout) -> bool {
-    let dir = std::fs::read_dir(layout.requests());
-    dir.into_iter()
-        .flatten()
-        .flatten()
-        .any(|entry| is_request(&entry.path()))
+    !waiting(layout).is_empty()
 }
 
 /// All requests, oldest first, each with its file, or with the reason why it
 /// cannot be understood. They stay where they are until [`done`].
 #[must_use]
 pub fn take(layout: &Layout) -> Vec<(PathBuf, Result<Request, String>)> {
-    let dir = std::fs::read_dir(layout.requests());
-    let mut paths: Vec<PathBuf> = dir
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_request(path))
-        .collect();
-    paths.sort();
-    paths
+    waiting(layout)
         .into_iter()
         .filter_map(|path| {
             let request = match read_file(&path) {
@@ -130,9 +117,16 @@ pub fn done(path: &Path) -> Result<(), Error> {
         .map_err(|_| Error::new(format!("cannot remove {}", path.display()), e))
 }
 
-fn is_request(path: &Path) -> bool {
-    let name = path.file_name().and_then(|n| n.to_str());
-    name.is_some_and(|n| !n.starts_with('.') && n.ends_with(".json"))
+/// The files of all requests, oldest first.
+fn waiting(layout: &Layout) -> Vec<PathBuf> {
+    let dir = layout.requests();
+    let mut names = disk::list(&dir).unwrap_or_default();
+    names.retain(|name| {
+        let name = name.to_str();
+        name.is_some_and(|n| !n.starts_with('.') && n.ends_with(".json"))
+    });
+    names.sort();
+    names.into_iter().map(|name| dir.join(name)).collect()
 }
 
 fn parse(bytes: &[u8]) -> Result<Request, String> {

@@ -20,6 +20,8 @@ pub mod reader;
 pub mod requests;
 #[cfg(test)]
 mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use layout::Layout;
 pub use ledger::Ledger;

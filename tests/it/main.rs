@@ -1,1 +1,10 @@
 //! The integration suite: one binary.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "tests may spawn, print and look at the clock"
+)]
+
+mod github_provider;
+mod world;

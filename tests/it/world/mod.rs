@@ -1,0 +1,4 @@
+//! The helpers of the suite: what surrounds the program under test.
+
+pub mod forge;
+pub mod github;

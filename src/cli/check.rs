@@ -3,9 +3,10 @@
 //! Nothing is changed, no command is run and no tracker is asked.
 
 use super::args::Global;
-use super::out::{Out, complain};
+use super::out::Out;
 use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
 use crate::config::secret::Secret;
+use crate::daemon::places::check_state_dir;
 use crate::error::Error;
 use crate::exit::Exit;
 use std::fs::Metadata;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Prints what the config says and what would not work about it.
 pub(super) fn run(global: &Global, out: &mut Out) -> Result<Exit, Error> {
-    let (config, warnings) = super::config(global)?;
+    let (config, warnings) = super::config(global, &super::overrides(global))?;
     let report = Report::of(&config);
     out.line(format_args!("config   {}", config.file.display()));
     for line in &report.lines {
@@ -59,7 +60,9 @@ impl Report {
                 Provider::GitHub(github) => report.github(name, github),
             };
             let to = source.sinks.join(", ");
-            report.lines.push(format!("source   {name}: {what} -> {to}"));
+            report
+                .lines
+                .push(format!("source   {name}: {what} -> {to}"));
         }
         for (name, sink) in &config.sinks {
             let Sink::Exec(exec) = sink;
@@ -77,13 +80,17 @@ impl Report {
         let there = dir.symlink_metadata().is_ok();
         let note = if there { "" } else { " (start makes it)" };
         self.lines.push(format!("state    {}{note}", dir.display()));
-        if let Err((path, why)) = writable(dir) {
-            self.problem("state directory".into(), &path, why);
+        if let Err(e) = check_state_dir(dir) {
+            self.problems.push(e.to_string());
         }
     }
 
     fn github(&mut self, name: &str, github: &GitHub) -> String {
-        let repos: Vec<String> = github.repos.iter().map(|(o, r)| format!("{o}/{r}")).collect();
+        let repos: Vec<String> = github
+            .repos
+            .iter()
+            .map(|(o, r)| format!("{o}/{r}"))
+            .collect();
         let token = match &github.token {
             None => "no token".to_string(),
             Some(TokenFrom::Env(variable)) => {
@@ -118,7 +125,11 @@ impl Report {
                 format!("token from '{}'", words[0])
             }
         };
-        format!("github {} at {}, {token}", repos.join(", "), github.base_url)
+        format!(
+            "github {} at {}, {token}",
+            repos.join(", "),
+            github.base_url
+        )
     }
 
     fn exec(&mut self, name: &str, exec: &Exec) {
@@ -162,48 +173,4 @@ fn program(word: &str) -> Result<PathBuf, String> {
         .map(|dir| dir.join(word))
         .find(|p| p.metadata().is_ok_and(|m| runs(&m)))
         .ok_or_else(|| "no such program in PATH".into())
-}
-
-/// Whether files can be made in `dir`, or `dir` itself if it is not there; if
-/// not, the path that stands in the way.
-///
-/// Judged by owner and mode alone: whoever is in the group may be refused, and
-/// a file system mounted read-only is found out by `start`.
-fn writable(dir: &Path) -> Result<(), (PathBuf, String)> {
-    let mut at = dir;
-    let meta = loop {
-        match at.symlink_metadata() {
-            Ok(meta) => break meta,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => match at.parent() {
-                Some(parent) => at = parent,
-                None => return Err((at.to_path_buf(), e.to_string())),
-            },
-            Err(e) => return Err((at.to_path_buf(), e.to_string())),
-        }
-    };
-    let meta = match (meta.is_symlink(), at == dir) {
-        (true, true) => return Err((at.to_path_buf(), "it is a symbolic link".into())),
-        (true, false) => at.metadata().map_err(|e| (at.to_path_buf(), e.to_string()))?,
-        (false, _) => meta,
-    };
-    if !meta.is_dir() {
-        return Err((at.to_path_buf(), "it is not a directory".into()));
-    }
-    // Our own user id, as the kernel sees it.
-    let Ok(me) = std::fs::metadata("/proc/self").map(|m| m.uid()) else {
-        return Ok(());
-    };
-    if at == dir && (meta.uid() != me || meta.mode() & 0o022 != 0) {
-        let why = if meta.uid() == me {
-            format!("others can write to it (mode {:o})", meta.mode() & 0o7777)
-        } else {
-            format!("it belongs to another user (id {})", meta.uid())
-        };
-        return Err((at.to_path_buf(), why));
-    }
-    let bits = if meta.uid() == me { 0o300 } else { 0o022 };
-    if me != 0 && meta.mode() & bits == 0 {
-        return Err((at.to_path_buf(), "nothing can be made in it".into()));
-    }
-    Ok(())
 }

@@ -5,13 +5,25 @@
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod check;
+mod events;
 pub mod help;
 mod init;
+mod items;
 pub mod out;
+mod records;
+mod retry;
+mod show;
+mod start;
+mod status;
+mod stop;
+mod when;
 
+use crate::config::checked::Config;
+use crate::config::{self, Env, Overrides, Places};
 use crate::error::Error;
 use crate::exit::Exit;
-use args::Command;
+use args::{Command, Global};
 use out::Out;
 use std::ffi::OsString;
 
@@ -49,8 +61,35 @@ fn answer(args: &args::Args, out: &mut Out) -> Result<Exit, Error> {
             Ok(Exit::Done)
         }
         Command::Init(init) => init::run(init, out),
-        _ => unreachable!(),
+        Command::Check => check::run(&args.global, out),
+        Command::Stop(stop) => stop::run(&args.global, stop, out),
+        Command::Status(status) => status::run(&args.global, status, out),
+        Command::Items(items) => items::run(&args.global, items, out),
+        Command::Show(show) => show::run(&args.global, show, out),
+        Command::Events(events) => events::run(&args.global, events, out),
+        Command::Retry(retry) => retry::run(&args.global, retry, out),
+        Command::Start(start) => start::run(&args.global, start, out),
     }
+}
+
+/// What the flags of every command say instead of the config.
+fn overrides(global: &Global) -> Overrides {
+    Overrides {
+        state_dir: global.state_dir.clone(),
+        pidfile: global.pidfile.clone(),
+        ..Overrides::default()
+    }
+}
+
+/// The whole config, checked, and warnings about it.
+fn config(global: &Global, overrides: &Overrides) -> Result<(Config, Vec<String>), Error> {
+    let file = config::find(global.config.as_deref(), &Env::of_process()?)?;
+    config::load(&file, overrides)
+}
+
+/// Where the state is, for a command that only looks at it.
+fn places(global: &Global) -> Result<Places, Error> {
+    config::places(global.config.as_deref(), &overrides(global))
 }
 
 impl Command {

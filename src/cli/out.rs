@@ -6,10 +6,10 @@
 //! no error; a full disk is.
 
 use crate::error::Error;
-use crate::terminal::{shown, shown_json};
+use crate::terminal::{cut, shown, shown_json};
 use serde::Serialize;
 use std::fmt::Display;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
 /// Standard output. Writing never fails at the place: what went wrong is kept,
 /// the rest is dropped, and [`Out::finish`] tells.
@@ -39,6 +39,26 @@ impl Out {
             "{}\n",
             shown(text.to_string().trim_end_matches(' '))
         ));
+    }
+
+    /// Rows with their columns aligned, the first of them the headings.
+    pub fn table<const N: usize>(&mut self, rows: &[[String; N]]) {
+        let rows: Vec<[String; N]> = rows
+            .iter()
+            .map(|row| row.each_ref().map(|cell| shown(cell)))
+            .collect();
+        let width = |at: usize| {
+            rows.iter()
+                .map(|r| r[at].chars().count())
+                .max()
+                .unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..N).map(width).collect();
+        for row in &rows {
+            let cells = row.iter().zip(&widths);
+            let line: Vec<String> = cells.map(|(cell, w)| format!("{cell:<w$}")).collect();
+            self.line(line.join("  "));
+        }
     }
 
     /// Text of our own, with its own line breaks: the help.
@@ -101,6 +121,53 @@ impl Out {
         // Dropping the buffer would try what failed once more.
         let (_, _) = self.to.into_parts();
         result
+    }
+}
+
+/// Standard error of a command that runs for long: lines that stay and, on a
+/// terminal, one below them that says how far it is.
+#[derive(Debug)]
+pub struct Running {
+    terminal: bool,
+    /// The line that says how far it is, as it stands there now.
+    shown: String,
+}
+
+impl Running {
+    /// The process's own standard error.
+    #[must_use]
+    pub fn stderr() -> Running {
+        Running {
+            terminal: io::stderr().is_terminal(),
+            shown: String::new(),
+        }
+    }
+
+    /// Whether a person reads it.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.terminal
+    }
+
+    /// A line that stays.
+    pub fn say(&mut self, text: impl Display) {
+        self.set("");
+        complain(text);
+    }
+
+    /// A JSON text that stays, on a line of its own.
+    pub fn say_json(&mut self, json: &str) {
+        self.set("");
+        let _ = io::stderr().write_all(format!("{}\n", shown_json(json)).as_bytes());
+    }
+
+    /// Says how far it is, in place of what was said before; nothing if `text` is empty.
+    pub fn set(&mut self, text: &str) {
+        if self.terminal && self.shown != text {
+            let line = format!("\r\x1b[K{}", cut(text, 78));
+            let _ = io::stderr().write_all(line.as_bytes());
+            self.shown = text.to_string();
+        }
     }
 }
 
@@ -185,6 +252,18 @@ pub(super) mod tests {
                 assert_eq!(said.as_deref(), error);
             }
         }
+    }
+
+    #[test]
+    fn columns_are_aligned_by_characters_and_the_last_one_is_not_padded() {
+        let (mut out, bytes) = captured();
+        out.table(&[
+            ["A".into(), "B".into()],
+            ["äöü".into(), "x\n".into()],
+            ["a".into(), String::new()],
+        ]);
+        out.finish().expect("memory takes it");
+        assert_eq!(text(&bytes), "A    B\näöü  x\\n\na\n");
     }
 
     /// Given text with line breaks and escapes, when it is printed as a line,

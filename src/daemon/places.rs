@@ -84,6 +84,30 @@ pub(super) fn open_own_state_dir(path: &Path) -> Result<File, Error> {
     Ok(directory)
 }
 
+/// Whether a state directory would serve, without making or locking anything:
+/// `path` itself if it is there, else the directory it would be made in.
+///
+/// # Errors
+/// What `start` would say.
+pub fn check_state_dir(path: &Path) -> Result<(), Error> {
+    if fs::symlink_metadata(path).is_ok() {
+        return open_own_state_dir(&plain(path)).map(drop);
+    }
+    let failed = |e: io::Error| {
+        Error::new(
+            format!("cannot create state directory {}", path.display()),
+            e,
+        )
+    };
+    let above = path.ancestors().find(|p| p.exists());
+    let above = above.ok_or_else(|| failed(io::ErrorKind::NotFound.into()))?;
+    let directory = File::open(above).map_err(failed)?;
+    if !directory.metadata().map_err(failed)?.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    file::is_writable_directory(directory.as_fd()).map_err(failed)
+}
+
 /// Opens the pidfile, made if it is missing, if it is safe to write and to remove.
 pub(super) fn open_own_pidfile(path: &Path) -> Result<File, Error> {
     let failed =

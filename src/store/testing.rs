@@ -57,6 +57,7 @@ pub(super) fn new_record(number: u64) -> (Slug, Record) {
         since: Time(1_785_924_000_000),
         openings: 1,
         standing: Standing::Active,
+        ended_at: Some(Time(1_785_924_000_001)),
         known: Known::default(),
         events: BTreeMap::new(),
         next_seq: 0,

@@ -1,9 +1,4 @@
 //! The integration suite: one binary.
-
-mod engine_worlds;
-mod rooms;
-mod exec_sink;
-mod exec_world;
 #![allow(
     clippy::disallowed_methods,
     clippy::print_stdout,
@@ -11,5 +6,9 @@ mod exec_world;
     reason = "tests may spawn, print and look at the clock"
 )]
 
+mod engine_worlds;
+mod exec_sink;
+mod exec_world;
 mod github_provider;
+mod rooms;
 mod world;

@@ -1,7 +1,5 @@
-//! What the tests live in.
-
-pub mod sim;
-//! The helpers of the suite: what surrounds the program under test.
+//! What the tests live in: the surroundings of the program under test.
 
 pub mod forge;
 pub mod github;
+pub mod sim;

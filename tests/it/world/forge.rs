@@ -144,7 +144,7 @@ impl Forge {
                         .all(|(k, v)| asked.query(k) == Some(v))
             };
             // The longest comes last in a path's order, and it is the one with a query.
-            match routes.iter_mut().filter(|(r, _)| fits(r)).next_back() {
+            match routes.iter_mut().rfind(|(r, _)| fits(r)) {
                 Some((_, steps)) if steps.len() > 1 => steps.remove(0),
                 Some((_, steps)) => steps[0].clone(),
                 None => Reply::json("[]"),

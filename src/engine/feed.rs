@@ -148,7 +148,7 @@ mod tests {
         for _ in 0..4000 {
             x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let n = (x >> 33) % 60;
-            if (x >> 20) % 3 == 0 {
+            if (x >> 20).is_multiple_of(3) {
                 assert_eq!(runs.remove(n), set.remove(&n));
             } else {
                 assert_eq!(runs.insert(n), set.insert(n));

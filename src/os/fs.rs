@@ -73,6 +73,41 @@ pub fn sync_file_system(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// What tells a file or directory from any other and from a copy of itself:
+/// its inode number and, where the file system keeps it (else 0), the time of
+/// its birth in nanoseconds since 1970. The standard library does not give the
+/// latter with every C library.
+///
+/// # Errors
+/// What the kernel says.
+pub fn identity(file: &File) -> io::Result<(u64, i128)> {
+    let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: the descriptor is open, the path is an empty C string, which
+    // AT_EMPTY_PATH takes to mean the descriptor itself, and `found` is
+    // writable memory of the size the kernel fills.
+    let result = unsafe {
+        libc::statx(
+            file.as_fd().as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            libc::STATX_INO | libc::STATX_BTIME,
+            found.as_mut_ptr(),
+        )
+    };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: all of it was zeroed, and zero is valid for each of its integers.
+    let found = unsafe { found.assume_init() };
+    let born = match found.stx_mask & libc::STATX_BTIME {
+        0 => 0,
+        _ => {
+            i128::from(found.stx_btime.tv_sec) * 1_000_000_000 + i128::from(found.stx_btime.tv_nsec)
+        }
+    };
+    Ok((found.stx_ino, born))
+}
+
 /// Whether this is what `fsync` of a directory says on a file system that has
 /// no such thing, and so nothing to wait for.
 #[must_use]

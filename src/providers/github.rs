@@ -321,36 +321,44 @@ impl Look<'_> {
     }
 
     /// Tells the comments whose items no page showed; says which those are.
+    ///
+    /// Those that come in while this goes on wait for the next listing, whose
+    /// pages will show their items; a busy repository would never let us end.
     fn strays(&mut self) -> Result<Vec<u64>, Cut> {
-        let mut strays = Vec::new();
-        let watched = self.watched();
-        while let Some(comments) = self.comments.as_mut()
-            && let Some((number, waiting)) = comments.first_waiting()
-        {
-            let known = waiting
-                .iter()
-                .all(|&(id, created_at)| self.known.strays.contains(&id) || created_at < watched);
-            if known || self.left_out.contains(&number) {
-                comments.take(number);
-                continue;
-            }
-            strays.extend(waiting.iter().map(|&(id, _)| id));
+        self.drop_nobodys();
+        let waiting = self.comments.iter().flat_map(|c| c.waiting());
+        let strays: Vec<(u64, Vec<u64>)> = waiting
+            .map(|(&number, waiting)| (number, waiting.iter().map(|w| w.id).collect()))
+            .collect();
+        for &(number, _) in &strays {
             match self.item(number)? {
                 Ok(row) => {
                     self.cover(row.updated_at)?;
                     self.tell(row)?;
                 }
                 Err(reason) => {
+                    self.left_out.insert(number);
                     let what = format!("{}#{number}", self.provider.place.path);
                     tell(self.out, Heard::Unreadable { what, reason })?;
                 }
             }
-            // Told by now, or nobody's.
-            if let Some(comments) = self.comments.as_mut() {
-                comments.take(number);
-            }
         }
-        Ok(strays)
+        self.drop_nobodys();
+        Ok(strays.into_iter().flat_map(|(_, ids)| ids).collect())
+    }
+
+    /// Drops the comments that no listing has to tell: of items left out, made
+    /// before the repository was watched, or told as strays before.
+    fn drop_nobodys(&mut self) {
+        let watched = self.watched();
+        if let Some(comments) = &mut self.comments {
+            comments.retain(|number, waiting| {
+                !self.left_out.contains(&number)
+                    && waiting.iter().any(|w| {
+                        w.comment.created_at >= watched && !self.known.strays.contains(&w.id)
+                    })
+            });
+        }
     }
 
     /// Asks for one item; the inner error is why there is none.

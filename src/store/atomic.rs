@@ -41,7 +41,7 @@ const PREFIX: &str = ".tmp.";
 /// very last sync failed, then it may be the new one.
 pub fn write(target: &Path, bytes: &[u8]) -> Result<(), Error> {
     let mut batch = Batch::new(parent(target));
-    batch.push(target.to_path_buf(), bytes.to_vec());
+    batch.push(target.to_path_buf(), bytes);
     batch.commit()
 }
 
@@ -62,16 +62,16 @@ pub fn write_unsynced(target: &Path, bytes: &[u8]) -> Result<(), Error> {
 
 /// Files that become durable together.
 #[derive(Debug)]
-pub struct Batch {
+pub struct Batch<'a> {
     temps: PathBuf,
-    files: Vec<(PathBuf, Vec<u8>)>,
+    files: Vec<(PathBuf, &'a [u8])>,
 }
 
-impl Batch {
+impl<'a> Batch<'a> {
     /// An empty batch whose temps go to the directory `temps`, which must be on
     /// the file system of all targets.
     #[must_use]
-    pub fn new(temps: &Path) -> Batch {
+    pub fn new(temps: &Path) -> Batch<'a> {
         Batch {
             temps: temps.to_path_buf(),
             files: Vec::new(),
@@ -79,7 +79,7 @@ impl Batch {
     }
 
     /// Adds a file. Files are put in place in the order they were added.
-    pub fn push(&mut self, target: PathBuf, bytes: Vec<u8>) {
+    pub fn push(&mut self, target: PathBuf, bytes: &'a [u8]) {
         self.files.push((target, bytes));
     }
 
@@ -149,16 +149,15 @@ pub fn sweep(dir: &Path) -> Result<usize, Error> {
     let cannot =
         |path: &Path, e: &io::Error| Error::new(format!("cannot tidy {}", path.display()), e);
     let mut swept = 0;
-    for entry in std::fs::read_dir(dir).map_err(|e| cannot(dir, &e))? {
-        let entry = entry.map_err(|e| cannot(dir, &e))?;
-        let name = entry.file_name();
+    for name in disk::list(dir).map_err(|e| cannot(dir, &e))? {
         let Some(pid) = name.to_str().and_then(temp_pid) else {
             continue;
         };
         if pid != std::process::id() && Path::new(&format!("/proc/{pid}")).exists() {
             continue;
         }
-        disk::remove(&entry.path()).map_err(|e| cannot(&entry.path(), &e))?;
+        let temp = dir.join(&name);
+        disk::remove(&temp).map_err(|e| cannot(&temp, &e))?;
         swept += 1;
     }
     Ok(swept)
@@ -171,6 +170,9 @@ fn temp_pid(name: &str) -> Option<u32> {
     pid.parse().ok()
 }
 
+/// The number in the next temp's name.
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
 /// Temps written and not yet renamed; removed when dropped.
 #[derive(Debug, Default)]
 struct Temps(Vec<PathBuf>);
@@ -178,7 +180,6 @@ struct Temps(Vec<PathBuf>);
 impl Temps {
     /// Writes a new temp in `dir`.
     fn add(&mut self, dir: &Path, bytes: &[u8]) -> io::Result<(PathBuf, File)> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         loop {
             let n = NEXT.fetch_add(1, Ordering::Relaxed);
             let temp = dir.join(format!("{PREFIX}{}.{n}", std::process::id()));
@@ -228,5 +229,178 @@ fn with_hint(doing: String, e: &io::Error) -> Error {
             error.hint("run idempoll as the user that owns the state directory")
         }
         _ => error,
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::disk::Step;
+    use super::disk::trace::{self, Break};
+    use super::*;
+    use crate::store::testing::{Dir, temps};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Old files with the content `old`, and a batch that makes each `new`.
+    fn replace(dir: &Path, count: usize) -> (Vec<PathBuf>, Result<(), Error>) {
+        let targets: Vec<PathBuf> = (0..count).map(|n| dir.join(format!("f{n}"))).collect();
+        for target in &targets {
+            std::fs::write(target, "old").expect("an old file");
+        }
+        let mut batch = Batch::new(dir);
+        for target in &targets {
+            batch.push(target.clone(), b"new and longer");
+        }
+        let done = batch.commit();
+        (targets, done)
+    }
+
+    /// Given old files, when the process is killed before any step of replacing
+    /// them, then each is the old or the new one, and the next start sweeps the rest (R3.6).
+    #[test]
+    fn r3_6_a_kill_at_any_step_leaves_the_old_or_the_new_file() {
+        for count in [1, 3, 7] {
+            for kill in 0.. {
+                let dir = Dir::new();
+                trace::start(Break::KilledAt(kill));
+                let (targets, done) = replace(dir.path(), count);
+                trace::stop();
+                for target in targets {
+                    let text = std::fs::read_to_string(&target).expect("it is there");
+                    assert!(text == "old" || text == "new and longer", "{kill}: {text}");
+                }
+                let left = temps(dir.path()).len();
+                assert_eq!(sweep(dir.path()).expect("swept"), left);
+                assert_eq!(temps(dir.path()).len(), 0);
+                if done.is_ok() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Given a step that fails, then the write fails, names the file, leaves no
+    /// litter, and is not tried again by itself; the next write works.
+    #[test]
+    fn r3_5_an_error_at_any_step_leaves_no_litter() {
+        for count in [1, 7] {
+            for (errno, hint) in [(28, "free some space"), (16, "mounted on it"), (5, "")] {
+                for at in 0.. {
+                    let dir = Dir::new();
+                    trace::start(Break::FailsAt(at, errno));
+                    let (_, done) = replace(dir.path(), count);
+                    let taken = trace::stop();
+                    let Err(e) = done else {
+                        break;
+                    };
+                    assert_eq!(temps(dir.path()), Vec::<PathBuf>::new(), "{at}");
+                    assert!(e.doing.contains(&*dir.path().to_string_lossy()), "{e}");
+                    assert!(e.hint.unwrap_or_default().contains(hint));
+                    let syncs = taken.iter().filter(|t| t.step == Step::Sync).count();
+                    assert!(syncs <= 1, "a failed sync was tried again");
+                    let (_, again) = replace(dir.path(), count);
+                    assert_eq!(again, Ok(()));
+                }
+            }
+        }
+    }
+
+    /// Given more than a few files, then all are written, flushed once, renamed,
+    /// and their directory flushed once, in that order (invariant 7).
+    #[test]
+    fn a_batch_flushes_before_it_renames() {
+        let dir = Dir::new();
+        trace::start(Break::Never);
+        replace(dir.path(), 7).1.expect("written");
+        let steps: Vec<Step> = trace::stop().iter().map(|t| t.step).collect();
+        let mut want = [Step::Create, Step::Write].repeat(7);
+        want.push(Step::SyncAll);
+        want.extend([Step::Rename; 7]);
+        want.push(Step::SyncDir);
+        assert_eq!(steps, want);
+
+        trace::start(Break::Never);
+        replace(dir.path(), 1).1.expect("written");
+        let steps: Vec<Step> = trace::stop().iter().map(|t| t.step).collect();
+        use Step::{Create, Rename, Sync, SyncDir, Write};
+        assert_eq!(steps, [Create, Write, Sync, Rename, SyncDir]);
+
+        trace::start(Break::Never);
+        write_unsynced(&dir.path().join("run.json"), b"{}").expect("written");
+        let steps: Vec<Step> = trace::stop().iter().map(|t| t.step).collect();
+        assert_eq!(steps, [Create, Write, Rename]);
+    }
+
+    /// Given a target that cannot be replaced, then the error is clear and no
+    /// temp is left, beside it or anywhere else (C118).
+    #[test]
+    fn c118_a_target_that_cannot_be_replaced_is_named() {
+        let dir = Dir::new();
+        let target = dir.path().join("record.json");
+        std::fs::create_dir(&target).expect("a directory in its place");
+        let e = write(&target, b"x").expect_err("a directory is not replaced");
+        assert_eq!(e.doing, format!("cannot write {}", target.display()));
+        assert_eq!(temps(dir.path()), Vec::<PathBuf>::new());
+
+        trace::start(Break::Never);
+        write(&dir.path().join("other.json"), b"x").expect("written");
+        let taken = trace::stop();
+        assert_eq!(
+            parent(&taken[0].path),
+            dir.path(),
+            "temps are beside their target"
+        );
+    }
+
+    #[test]
+    fn files_are_private() {
+        let dir = Dir::new();
+        let target = dir.path().join("f");
+        write(&target, b"x").expect("written");
+        let mode = std::fs::metadata(&target)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+
+    /// Given what others put under the names of our temps, then it is neither
+    /// followed nor written to.
+    #[test]
+    fn a_link_under_the_name_of_a_temp_is_not_followed() {
+        let dir = Dir::new();
+        let victim = dir.path().join("victim");
+        std::fs::write(&victim, "precious").expect("a file");
+        let next = NEXT.load(Ordering::Relaxed);
+        for n in next..next + 500 {
+            let name = format!("{PREFIX}{}.{n}", std::process::id());
+            std::os::unix::fs::symlink(&victim, dir.path().join(name)).expect("a link");
+        }
+        write(&dir.path().join("f"), b"mine").expect("written under another name");
+        assert_eq!(std::fs::read(&victim).expect("there"), b"precious");
+    }
+
+    #[test]
+    fn only_our_own_leftovers_are_swept() {
+        let dir = Dir::new();
+        let dead = u32::MAX;
+        let kept = [
+            "f.json",
+            ".tmp.x.1",
+            ".tmp.1",
+            ".tmp.1.x",
+            ".tmp.1.2",
+            "x.tmp.7.1",
+        ];
+        for name in kept {
+            std::fs::write(dir.path().join(name), "").expect("a file");
+        }
+        for pid in [dead, std::process::id()] {
+            std::fs::write(dir.path().join(format!(".tmp.{pid}.9")), "").expect("a file");
+        }
+        assert_eq!(sweep(dir.path()).expect("swept"), 2);
+        for name in kept {
+            assert!(dir.path().join(name).exists(), "{name}");
+        }
     }
 }

@@ -1,15 +1,17 @@
-//! Every change the store makes to the disk, one function each.
+//! Every access of the store to the disk, one function each.
 //!
 //! Nothing here decides anything. It is apart so that tests can list the steps
 //! of an operation, count its syncs and bytes, and make any step fail or be
-//! the last thing the process did; see [`trace`].
+//! the last thing the process did; see `trace`.
 
 use super::layout::DIR_MODE;
 use crate::os::fs as os;
+use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+use std::time::SystemTime;
 
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub(super) enum Step {
     MakeDir,
     /// Removes a file.
     Remove,
+    /// Reads a whole file.
+    Read,
+    /// Lists a directory.
+    List,
 }
 
 #[cfg(not(test))]
@@ -118,6 +124,25 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Reads a whole file and says when it was last written. Only a regular file
+/// is read; see [`os::open_regular`].
+pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, SystemTime)> {
+    step(Step::Read, path, 0)?;
+    let mut file = os::open_regular(path)?;
+    let modified = file.metadata()?.modified()?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok((bytes, modified))
+}
+
+/// The names in a directory, in no order.
+pub(super) fn list(dir: &Path) -> io::Result<Vec<OsString>> {
+    step(Step::List, dir, 0)?;
+    std::fs::read_dir(dir)?
+        .map(|entry| Ok(entry?.file_name()))
+        .collect()
+}
+
 fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -192,6 +217,13 @@ pub(super) mod trace {
     /// How many bytes were written.
     pub(in crate::store) fn bytes(taken: &[Taken]) -> usize {
         taken.iter().map(|t| t.bytes).sum()
+    }
+
+    /// Where in a list the first step of a kind is whose path ends so.
+    pub(in crate::store) fn find(taken: &[Taken], step: Step, end: &str) -> Option<usize> {
+        taken
+            .iter()
+            .position(|t| t.step == step && t.path.to_string_lossy().ends_with(end))
     }
 
     pub(super) fn step(step: Step, path: &Path, bytes: usize) -> io::Result<()> {

@@ -110,8 +110,9 @@ impl<'a> EventDoc<'a> {
     pub(super) fn new(seq: u64, event: &'a Event) -> EventDoc<'a> {
         let payload = serde_json::from_str::<&RawValue>(&event.payload)
             .ok()
-            // Parsing drops white space around the text; those bytes count too.
-            .filter(|raw| raw.get().len() == event.payload.len());
+            // Parsing drops white space around the text, whose bytes count too,
+            // and takes `null` for a payload that is not there.
+            .filter(|raw| raw.get().len() == event.payload.len() && raw.get() != "null");
         EventDoc {
             seq,
             key: event.key.clone(),

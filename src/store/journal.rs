@@ -147,7 +147,10 @@ fn id(meta: &Metadata) -> (u64, u64) {
 ///
 /// The iterator yields an error, and goes on with the next file, where one
 /// cannot be opened or read.
-pub fn read(layout: &Layout, since: Option<Time>) -> impl Iterator<Item = Result<Entry, Error>> {
+pub fn read(
+    layout: &Layout,
+    since: Option<Time>,
+) -> impl Iterator<Item = Result<Entry, Error>> + use<> {
     let mut files = VecDeque::new();
     let mut seen = HashSet::new();
     // Newest first, so that a rotation meanwhile can show a file twice, which
@@ -297,5 +300,239 @@ impl Follow {
             found.extend(entries(&lines, None));
         }
         read.map(drop)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::super::testing::Dir;
+    use super::*;
+    use std::path::PathBuf;
+
+    fn entry(n: u64) -> Entry {
+        Entry::new(Time(1_785_924_000_000 + n), "dispatch.failed").with("n", n)
+    }
+
+    fn journal(dir: &Dir, limit: u64) -> Journal {
+        Journal::with_limit(dir.layout(), limit)
+    }
+
+    const NONE: [u64; 0] = [];
+
+    fn start(dir: &Dir) -> (Journal, PathBuf) {
+        std::fs::create_dir(dir.layout().state_dir).expect("a directory");
+        (journal(dir, LIMIT), dir.layout().log(0))
+    }
+
+    fn numbers(dir: &Dir) -> Vec<u64> {
+        let entries = read(&dir.layout(), None).map(|e| e.expect("readable"));
+        entries.map(|e| number(&e)).collect()
+    }
+
+    fn number(entry: &Entry) -> u64 {
+        entry.fields["n"].as_u64().expect("a number")
+    }
+
+    fn polled(follow: &mut Follow) -> Vec<u64> {
+        follow.poll().iter().map(number).collect()
+    }
+
+    #[test]
+    fn entries_read_back_from_any_time_on() {
+        let dir = Dir::new();
+        assert_eq!(read(&dir.layout(), None).count(), 0);
+        let (mut journal, path) = start(&dir);
+        for n in 0..5 {
+            journal.append(&entry(n)).expect("appended");
+        }
+        let all: Vec<_> = read(&dir.layout(), None).collect();
+        assert_eq!(all, (0..5).map(|n| Ok(entry(n))).collect::<Vec<_>>());
+        let since = read(&dir.layout(), Some(entry(3).ts)).count();
+        assert_eq!(since, 2);
+        let first = std::fs::read_to_string(path).expect("there");
+        assert!(first.starts_with(
+            r#"{"ts":"2026-08-05T10:00:00.000Z","level":"warn","type":"dispatch.failed","n":0}"#
+        ));
+    }
+
+    /// Given a log that was truncated, renamed, removed, or ends in half a
+    /// line, while the poller runs or between two runs, then entries go on
+    /// behind what is there, and whole ones are read (C125).
+    #[test]
+    fn c125_appending_goes_on_whatever_happened_to_the_file() {
+        let dir = Dir::new();
+        let (mut journal, path) = start(&dir);
+        for n in 0..3 {
+            journal.append(&entry(n)).expect("appended");
+        }
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("open");
+        file.set_len(0).expect("truncated in place");
+        journal.append(&entry(3)).expect("appended");
+        let text = std::fs::read(&path).expect("there");
+        assert_eq!(text.first(), Some(&b'{'), "no run of zero bytes");
+        assert_eq!(numbers(&dir), [3]);
+
+        file.set_len(text.len() as u64 - 10).expect("cut");
+        journal.append(&entry(4)).expect("appended");
+        assert_eq!(numbers(&dir), [4], "the half line is passed over");
+
+        std::fs::write(
+            &path,
+            [&[0; 4096][..], b"half a line", &text, b"{\"ts\":\"2026"].concat(),
+        )
+        .expect("what a crash leaves");
+        let mut next = journal_after_restart(&dir);
+        next.append(&entry(5)).expect("appended");
+        assert_eq!(numbers(&dir), [5]);
+        let zeros = [&[0; 4096][..], &text, &[0; 100], &text, &[0; 9]].concat();
+        std::fs::write(&path, zeros).expect("runs of zero bytes");
+        next.append(&entry(6)).expect("appended");
+        assert_eq!(numbers(&dir), [3, 3, 6]);
+
+        std::fs::remove_file(&path).expect("removed");
+        next.append(&entry(7)).expect("appended");
+        assert_eq!(numbers(&dir), [7]);
+        std::fs::rename(&path, dir.path().join("elsewhere")).expect("renamed");
+        next.append(&entry(8)).expect("appended");
+        assert_eq!(numbers(&dir), [8]);
+        std::fs::remove_dir_all(dir.layout().log_dir()).expect("removed");
+        next.append(&entry(9)).expect("appended");
+        assert_eq!(numbers(&dir), [9]);
+    }
+
+    fn journal_after_restart(dir: &Dir) -> Journal {
+        Journal::open(dir.layout())
+    }
+
+    #[test]
+    fn the_log_is_rotated_by_size_and_five_are_kept() {
+        let dir = Dir::new();
+        drop(start(&dir));
+        let line = serde_json::to_vec(&entry(1000)).expect("JSON").len() as u64 + 1;
+        let mut journal = journal(&dir, 10 * line);
+        for n in 1000..1078 {
+            journal.append(&entry(n)).expect("appended");
+        }
+        assert_eq!(numbers(&dir), (1020..1078).collect::<Vec<_>>());
+        let names = std::fs::read_dir(dir.layout().log_dir())
+            .expect("there")
+            .count();
+        assert_eq!(names, 1 + KEEP as usize);
+        let mut guest = Journal::guest(dir.layout());
+        for n in 1078..1100 {
+            guest.append(&entry(n)).expect("appended");
+        }
+        assert_eq!(
+            numbers(&dir),
+            (1020..1100).collect::<Vec<_>>(),
+            "a guest rotates nothing"
+        );
+        journal.append(&entry(1100)).expect("appended");
+        assert_eq!(numbers(&dir), (1030..1101).collect::<Vec<_>>());
+    }
+
+    /// Given a log that cannot be written or rotated, then the error names it
+    /// and the next entry is tried afresh.
+    #[test]
+    fn a_log_that_cannot_be_written_is_an_error_and_not_the_end() {
+        let dir = Dir::new();
+        let (mut journal, path) = start(&dir);
+        std::fs::create_dir_all(&path).expect("a directory in its place");
+        let e = journal.append(&entry(1)).expect_err("not written");
+        assert!(e.to_string().contains("events.jsonl"), "{e}");
+        assert!(read(&dir.layout(), None).any(|e| e.is_err()));
+        std::fs::remove_dir(&path).expect("removed");
+        journal.append(&entry(2)).expect("appended");
+        assert_eq!(numbers(&dir), [2]);
+
+        std::fs::create_dir(dir.layout().log(KEEP)).expect("a directory in the way");
+        std::fs::write(dir.layout().log(KEEP - 1), "").expect("an old log");
+        let mut journal = super::Journal::with_limit(dir.layout(), 200);
+        let failed = (3..20)
+            .filter(|n| journal.append(&entry(*n)).is_err())
+            .count();
+        assert!((1..=9).contains(&failed), "said {failed} times");
+        let there = std::fs::read_to_string(&path).expect("there");
+        assert_eq!(there.lines().count(), 18, "each was written all the same");
+    }
+
+    /// Given somebody who follows, then they get each entry once, across
+    /// rotation, truncation and removal, and half a line only when it is whole (C125).
+    #[test]
+    fn c125_following_goes_on_whatever_happened_to_the_file() {
+        let dir = Dir::new();
+        let (mut journal, path) = start(&dir);
+        let mut early = Follow::from_now(dir.layout());
+        assert_eq!(polled(&mut early), NONE);
+        journal.append(&entry(1)).expect("appended");
+        let mut follow = Follow::from_now(dir.layout());
+        let mut all = Follow::from_start(dir.layout());
+        assert_eq!(polled(&mut follow), NONE);
+        assert_eq!(polled(&mut early), [1]);
+        journal.append(&entry(2)).expect("appended");
+        assert_eq!(polled(&mut follow), [2]);
+
+        let line = serde_json::to_vec(&entry(3)).expect("JSON");
+        let mut file = std::fs::OpenOptions::new()
+            .append(true)
+            .open(&path)
+            .expect("open");
+        file.write_all(&line[..20]).expect("half a line");
+        assert_eq!(polled(&mut follow), NONE);
+        file.write_all(&line[20..]).expect("the rest");
+        file.write_all(b"\n").expect("its end");
+        assert_eq!(polled(&mut follow), [3]);
+
+        journal.append(&entry(4)).expect("appended");
+        for n in 5..8 {
+            rotate(&dir.layout()).expect("rotated");
+            journal.append(&entry(n)).expect("appended");
+        }
+        assert_eq!(
+            polled(&mut follow),
+            [4, 5, 6, 7],
+            "three rotations between two looks"
+        );
+        assert_eq!(polled(&mut all), [1, 2, 3, 4, 5, 6, 7]);
+        let mut from_start = Follow::from_start(dir.layout());
+        assert_eq!(polled(&mut from_start), [1, 2, 3, 4, 5, 6, 7]);
+
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(&path)
+            .expect("open");
+        file.set_len(0).expect("truncated");
+        assert_eq!(polled(&mut follow), NONE);
+        journal.append(&entry(8)).expect("appended");
+        assert_eq!(polled(&mut follow), [8]);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(polled(&mut follow), NONE);
+        journal.append(&entry(9)).expect("appended");
+        assert_eq!(polled(&mut follow), [9]);
+        assert_eq!(polled(&mut follow), NONE);
+    }
+
+    #[test]
+    fn entries_written_at_once_by_several_are_all_whole() {
+        let dir = Dir::new();
+        drop(start(&dir));
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let dir = &dir;
+                scope.spawn(move || {
+                    let mut journal = Journal::open(dir.layout());
+                    for n in 0..100 {
+                        journal.append(&entry(thread * 100 + n)).expect("appended");
+                    }
+                });
+            }
+        });
+        let mut found = numbers(&dir);
+        found.sort_unstable();
+        assert_eq!(found, (0..400).collect::<Vec<_>>());
     }
 }

@@ -170,31 +170,12 @@ impl Layout {
 }
 
 /// The directory a path of ours is in.
-pub(crate) fn parent(path: &Path) -> &Path {
+pub(super) fn parent(path: &Path) -> &Path {
     // A bare file name is in the current directory.
     match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir,
         _ => Path::new("."),
     }
-}
-
-/// The slugs among the names in `dir` that end in `suffix`, in no order.
-pub(crate) fn slugs_in(dir: &Path, suffix: &str) -> std::io::Result<Vec<Slug>> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    };
-    let mut slugs = Vec::new();
-    for entry in entries {
-        let name = entry?.file_name();
-        let slug = name
-            .to_str()
-            .and_then(|name| name.strip_suffix(suffix))
-            .and_then(Slug::from_file_name);
-        slugs.extend(slug);
-    }
-    Ok(slugs)
 }
 
 #[cfg(test)]

@@ -36,8 +36,8 @@ pub struct Ledger {
     index: Index,
     /// Records saved with `save_later` and not flushed.
     later: BTreeMap<Slug, Files>,
-    /// Records whose file must not be replaced, and why.
-    held: HashMap<Slug, String>,
+    /// Files that could not be loaded and so must not be replaced, and why.
+    held: HashMap<PathBuf, String>,
     /// Feeds whose watch file is known to be right.
     pub(super) watched: HashSet<Slug>,
 }
@@ -93,9 +93,9 @@ impl Ledger {
             })?;
         }
         let loaded = reader::load(&self.layout, slug);
+        self.hold(self.layout.item(slug), &loaded);
         match loaded {
             Ok(Some(mut record)) => {
-                self.held.remove(slug);
                 if record.is_unfinished() {
                     // Only missing if somebody removed it; one too many does no harm.
                     let _ = self.index.mark(slug);
@@ -106,14 +106,10 @@ impl Ledger {
                 Ok(Some(record))
             }
             Ok(None) | Err(LoadError::SetAside { .. }) => {
-                self.held.remove(slug);
                 self.index.unmark(slug);
                 loaded
             }
-            Err(e) => {
-                self.held.insert(slug.clone(), e.to_string());
-                Err(e)
-            }
+            Err(_) => loaded,
         }
     }
 
@@ -138,7 +134,7 @@ impl Ledger {
         record.stored.known_blocks = plan.known_blocks;
         record.stored.event_blocks = plan.event_blocks;
         let mut batch = Batch::new(&self.layout.item_temps());
-        batch.push(self.layout.item(slug), head);
+        batch.push(self.layout.item(slug), &head);
         batch.commit()?;
         if moved {
             self.remove_unlisted_blocks(slug, record);
@@ -152,6 +148,8 @@ impl Ledger {
 
     /// Saves a record some time before the next [`Ledger::flush`] returns `Ok`;
     /// for records nothing depends on yet. An unfinished one is saved at once.
+    /// `record.stored` is left as it is: load the record again before it is
+    /// changed again, or blocks are written twice.
     ///
     /// # Errors
     /// As [`Ledger::save`]; what waits goes on waiting.
@@ -181,7 +179,7 @@ impl Ledger {
         self.write_blocks(self.later.iter().map(|(slug, files)| (slug, &files.blocks)))?;
         let mut batch = Batch::new(&self.layout.item_temps());
         for (slug, files) in &self.later {
-            batch.push(self.layout.item(slug), files.head.clone());
+            batch.push(self.layout.item(slug), &files.head);
         }
         batch.commit()?;
         for slug in std::mem::take(&mut self.later).keys() {
@@ -200,8 +198,7 @@ impl Ledger {
     pub fn set_aside(&mut self, slug: &Slug) -> Result<PathBuf, Error> {
         let aside = self.layout.items_aside();
         let blocks = self.layout.item_blocks(slug);
-        let to = put_aside(&aside, slug, &self.layout.item(slug), Some(&blocks))?;
-        self.held.remove(slug);
+        let to = self.put_aside(&aside, slug, &self.layout.item(slug), Some(&blocks))?;
         self.index.unmark(slug);
         Ok(to)
     }
@@ -221,21 +218,44 @@ impl Ledger {
         Reader::new(self.layout.clone())
     }
 
+    /// Remembers whether the file at `path` may be replaced, now that it was loaded or not.
+    pub(super) fn hold<T>(&mut self, path: PathBuf, loaded: &Result<T, LoadError>) {
+        match loaded {
+            Ok(_) | Err(LoadError::SetAside { .. }) => self.held.remove(&path),
+            Err(e) => self.held.insert(path, e.to_string()),
+        };
+    }
+
+    /// Refuses to replace a file that could not be loaded.
+    pub(super) fn may_replace(&self, path: &Path) -> Result<(), Error> {
+        match self.held.get(path) {
+            None => Ok(()),
+            Some(why) => Err(refused(path, &format!("the one there must be kept: {why}"))),
+        }
+    }
+
+    /// Puts a file out of the way; from then on it may be replaced.
+    pub(super) fn put_aside(
+        &mut self,
+        aside: &Path,
+        slug: &Slug,
+        file: &Path,
+        blocks: Option<&Path>,
+    ) -> Result<PathBuf, Error> {
+        let to = put_aside(aside, slug, file, blocks)?;
+        self.held.remove(file);
+        Ok(to)
+    }
+
     fn may_save(&self, slug: &Slug, record: &Record) -> Result<(), Error> {
         let path = self.layout.item(slug);
-        let refuse = |cause: &str| {
-            Err(Error::new(
-                format!("cannot write {}", path.display()),
-                cause,
-            ))
-        };
-        if let Some(why) = self.held.get(slug) {
-            return refuse(&format!("the one there must be kept: {why}"));
-        }
         if Slug::new(&record.source, &record.item) != *slug {
-            return refuse(&format!("it is not the file of {}", record.item));
+            return Err(refused(
+                &path,
+                &format!("it is not the file of {}", record.item),
+            ));
         }
-        Ok(())
+        self.may_replace(&path)
     }
 
     fn plan(&self, slug: &Slug, record: &Record) -> Result<Plan, Error> {
@@ -259,7 +279,7 @@ impl Ledger {
                 made |= disk::make_dir(&dir).map_err(|e| cannot_write(&dir, &e))?;
             }
             for (name, bytes) in blocks {
-                batch.push(dir.join(name), bytes.clone());
+                batch.push(dir.join(name), bytes);
             }
         }
         if made {
@@ -278,13 +298,12 @@ impl Ledger {
             .map(|&first| events_name(first))
             .collect();
         // What cannot be listed or removed now is removed another time.
-        for entry in std::fs::read_dir(&dir).into_iter().flatten().flatten() {
-            let name = entry.file_name();
+        for name in disk::list(&dir).unwrap_or_default() {
             let unlisted = name
                 .to_str()
                 .is_some_and(|n| n.starts_with(EVENTS_PREFIX) && !listed.contains(n));
             if unlisted {
-                let _ = disk::remove(&entry.path());
+                let _ = disk::remove(&dir.join(name));
             }
         }
     }
@@ -318,12 +337,7 @@ fn make_directories(layout: &Layout) -> Result<(), Error> {
 
 /// Renames a damaged file (and the directory that belongs to it) into `aside`
 /// under the first free number, durably.
-pub(super) fn put_aside(
-    aside: &Path,
-    slug: &Slug,
-    file: &Path,
-    dir: Option<&Path>,
-) -> Result<PathBuf, Error> {
+fn put_aside(aside: &Path, slug: &Slug, file: &Path, dir: Option<&Path>) -> Result<PathBuf, Error> {
     let cannot = |e: std::io::Error| Error::new(format!("cannot set aside {}", file.display()), e);
     let home = super::layout::parent(file);
     std::fs::symlink_metadata(file).map_err(|e| cannot_read(file, &e))?;
@@ -348,6 +362,10 @@ pub(super) fn put_aside(
     atomic::sync_dir(aside)?;
     atomic::sync_dir(home)?;
     Ok(to)
+}
+
+fn refused(path: &Path, why: &str) -> Error {
+    Error::new(format!("cannot write {}", path.display()), why)
 }
 
 fn there(path: &Path) -> bool {

@@ -20,6 +20,10 @@ mod pending;
 pub mod reader;
 pub mod requests;
 pub mod run_info;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
 
 pub use layout::Layout;
 pub use ledger::Ledger;

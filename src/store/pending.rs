@@ -19,12 +19,13 @@
 use super::atomic::{self, cannot_write};
 use super::disk;
 use super::head::Head;
-use super::layout::{Layout, slugs_in};
-use super::reader::{cannot_read, read_file};
+use super::layout::Layout;
+use super::reader::{cannot_read, read_file, slugs_in};
 use crate::engine::delivery::Slug;
 use crate::error::Error;
+use crate::os::fs as os;
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 
 /// The index of one ledger, and what is in it.
 #[derive(Debug)]
@@ -37,11 +38,9 @@ impl Index {
     /// Opens the index; makes it if there is none that can be trusted.
     /// `items/` and `pending/` must be there. No sync if it can be trusted.
     pub(super) fn open(layout: &Layout) -> Result<Index, Error> {
-        let dir = layout.pending();
-        let marked = slugs_in(&dir, "").map_err(|e| cannot_read(&dir, &e))?;
         let mut index = Index {
             layout: layout.clone(),
-            marked: marked.into_iter().collect(),
+            marked: slugs_in(&layout.pending(), "")?.into_iter().collect(),
         };
         let seal = seal(layout)?;
         let found = read_file(&layout.pending_seal()).ok().flatten();
@@ -54,8 +53,7 @@ impl Index {
 
     /// Marks every record that is not certainly finished. 1 sync.
     fn rebuild(&mut self) -> Result<(), Error> {
-        let items = self.layout.items();
-        for slug in slugs_in(&items, ".json").map_err(|e| cannot_read(&items, &e))? {
+        for slug in slugs_in(&self.layout.items(), ".json")? {
             let finished = match read_file(&self.layout.item(&slug)) {
                 Ok(Some((bytes, _))) => Head::parse(&bytes).is_ok_and(|h| !h.is_unfinished()),
                 Ok(None) => true,
@@ -115,11 +113,125 @@ impl Index {
 /// What tells this `items/` from a copy of it.
 fn seal(layout: &Layout) -> Result<String, Error> {
     let items = layout.items();
-    let meta = std::fs::metadata(&items).map_err(|e| cannot_read(&items, &e))?;
-    let born = meta
-        .created()
-        .ok()
-        .and_then(|t| t.duration_since(std::time::UNIX_EPOCH).ok())
-        .map_or(0, |since| since.as_nanos());
-    Ok(format!("{} {born}", meta.ino()))
+    let (inode, born) = File::open(&items)
+        .and_then(|dir| os::identity(&dir))
+        .map_err(|e| cannot_read(&items, &e))?;
+    Ok(format!("{inode} {born}"))
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::super::disk::trace::{self, Break};
+    use super::super::ledger::Ledger;
+    use super::super::testing::{Dir, add_pending, new_record};
+    use super::*;
+    use std::path::Path;
+
+    /// A ledger of six records: 1 and 2 are unfinished, 3 is damaged, 4 is of
+    /// a newer version, 5 is a directory, 6 is finished.
+    fn fill(dir: &Dir) -> Vec<Slug> {
+        let layout = dir.layout();
+        let mut ledger = Ledger::open(layout.clone()).expect("open");
+        let mut slugs = Vec::new();
+        for n in 1..=6 {
+            let (slug, mut record) = new_record(n);
+            if n <= 2 {
+                add_pending(&mut record, n, "{}");
+            }
+            ledger.save(&slug, &mut record).expect("saved");
+            slugs.push(slug);
+        }
+        std::fs::write(layout.item(&slugs[2]), "{").expect("damaged");
+        std::fs::write(layout.item(&slugs[3]), r#"{"version": 2}"#).expect("newer");
+        std::fs::remove_file(layout.item(&slugs[4])).expect("removed");
+        std::fs::create_dir(layout.item(&slugs[4])).expect("a directory");
+        slugs
+    }
+
+    fn pending(dir: &Dir) -> Vec<Slug> {
+        let ledger = Ledger::open(dir.layout()).expect("open");
+        ledger.pending().expect("the index")
+    }
+
+    /// Given records and no index, or one killed at any step of being made,
+    /// then the next start marks all that is not certainly finished.
+    #[test]
+    fn an_index_that_is_missing_is_made_again() {
+        for kill in 0.. {
+            let dir = Dir::new();
+            let slugs = fill(&dir);
+            std::fs::remove_dir_all(dir.layout().pending()).expect("removed");
+            trace::start(Break::KilledAt(kill));
+            let cut = Ledger::open(dir.layout()).map(drop);
+            trace::stop();
+            assert_eq!(pending(&dir), slugs[..5], "killed at {kill}");
+            if cut.is_ok() {
+                break;
+            }
+        }
+    }
+
+    /// Given an index made for another `items/` (a backup whose two directories
+    /// are from different moments), then it is not trusted, and nothing in it is lost.
+    #[test]
+    fn the_index_of_a_copy_is_not_trusted() {
+        let dir = Dir::new();
+        let slugs = fill(&dir);
+        let layout = dir.layout();
+        assert_eq!(pending(&dir), slugs[..2], "what the writer did not damage");
+        std::fs::remove_file(layout.marker(&slugs[0])).expect("a marker is missing");
+        assert_eq!(
+            pending(&dir),
+            slugs[1..2],
+            "while it is trusted, it is believed"
+        );
+        let items = layout.items();
+        let old = dir.path().join("old");
+        std::fs::rename(&items, &old).expect("moved");
+        std::fs::create_dir(&items).expect("a new directory");
+        for entry in std::fs::read_dir(&old).expect("a directory") {
+            let from = entry.expect("an entry").path();
+            let to = items.join(from.file_name().expect("a name"));
+            std::fs::rename(from, to).expect("moved");
+        }
+        assert_eq!(pending(&dir), slugs[..5]);
+    }
+
+    /// Given markers without need, then loading what they mark removes them,
+    /// and other files in the index do no harm.
+    #[test]
+    fn markers_without_need_are_removed() {
+        let dir = Dir::new();
+        let layout = dir.layout();
+        let (slug, mut record) = new_record(1);
+        let (gone, _) = new_record(2);
+        let mut ledger = Ledger::open(layout.clone()).expect("open");
+        ledger.save(&slug, &mut record).expect("saved");
+        for name in [slug.as_str(), gone.as_str(), "Not A Slug", ".hidden"] {
+            std::fs::write(layout.pending().join(name), "").expect("a file");
+        }
+        let mut ledger = Ledger::open(layout.clone()).expect("open");
+        assert_eq!(ledger.pending(), Ok(vec![slug.clone(), gone.clone()]));
+        assert!(ledger.load(&slug).is_ok_and(|r| r.is_some()));
+        assert_eq!(ledger.load(&gone), Ok(None));
+        assert_eq!(pending(&dir), vec![]);
+        assert!(Path::new(&layout.pending().join(".hidden")).exists());
+    }
+
+    /// Given a marker whose directory could not be flushed, then the record is
+    /// not saved, and the next try makes the marker anew.
+    #[test]
+    fn a_marker_not_known_to_be_durable_is_made_anew() {
+        let dir = Dir::new();
+        let mut ledger = Ledger::open(dir.layout()).expect("open");
+        let (slug, mut record) = new_record(1);
+        add_pending(&mut record, 1, "{}");
+        trace::start(Break::FailsAt(1, 5));
+        assert!(ledger.save(&slug, &mut record).is_err());
+        trace::stop();
+        assert!(!dir.layout().item(&slug).exists() && !dir.layout().marker(&slug).exists());
+        ledger.save(&slug, &mut record).expect("saved");
+        assert!(dir.layout().marker(&slug).exists());
+    }
 }

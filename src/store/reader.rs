@@ -5,16 +5,16 @@
 //! vanish while it reads, it begins again with the new one.
 
 use super::blocks;
+use super::disk;
 use super::head::{Head, Wrong};
-use super::layout::{Layout, slugs_in};
+use super::layout::Layout;
 use crate::engine::delivery::Slug;
 use crate::engine::record::Record;
 use crate::engine::time::Time;
 use crate::error::Error;
-use crate::os::fs as os;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// How often a record is read again because it changed meanwhile.
@@ -89,7 +89,7 @@ impl Reader {
     /// # Errors
     /// Names the directory.
     pub fn slugs(&self) -> Result<Vec<Slug>, Error> {
-        sorted(&self.layout.items(), ".json")
+        slugs_in(&self.layout.items(), ".json")
     }
 
     /// The records marked as unfinished, sorted. Some of them may be finished.
@@ -97,7 +97,7 @@ impl Reader {
     /// # Errors
     /// Names the directory.
     pub fn pending(&self) -> Result<Vec<Slug>, Error> {
-        sorted(&self.layout.pending(), "")
+        slugs_in(&self.layout.pending(), "")
     }
 
     /// The layout it reads.
@@ -107,8 +107,17 @@ impl Reader {
     }
 }
 
-fn sorted(dir: &Path, suffix: &str) -> Result<Vec<Slug>, Error> {
-    let mut slugs = slugs_in(dir, suffix).map_err(|e| cannot_read(dir, &e))?;
+/// The slugs among the names in `dir` that end in `suffix`, sorted; none if there is no `dir`.
+pub(super) fn slugs_in(dir: &Path, suffix: &str) -> Result<Vec<Slug>, Error> {
+    let names = match disk::list(dir) {
+        Ok(names) => names,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(cannot_read(dir, &e)),
+    };
+    let mut slugs: Vec<Slug> = names
+        .iter()
+        .filter_map(|name| Slug::from_file_name(name.to_str()?.strip_suffix(suffix)?))
+        .collect();
     slugs.sort();
     Ok(slugs)
 }
@@ -124,15 +133,8 @@ pub(super) fn cannot_read(path: &Path, e: &io::Error) -> Error {
 
 /// Reads a file of ours and says when it was last written; `None` if there is none.
 pub(super) fn read_file(path: &Path) -> Result<Option<(Vec<u8>, Time)>, LoadError> {
-    let read = || -> io::Result<(Vec<u8>, Time)> {
-        let mut file = os::open_regular(path)?;
-        let modified = Time::from(file.metadata()?.modified()?);
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        Ok((bytes, modified))
-    };
-    match read() {
-        Ok(found) => Ok(Some(found)),
+    match disk::read(path) {
+        Ok((bytes, modified)) => Ok(Some((bytes, Time::from(modified)))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(e) => Err(LoadError::Unreadable {
             reason: Error::new(path.display().to_string(), e).to_string(),

@@ -80,27 +80,14 @@ pub fn submit(layout: &Layout, request: &Request) -> Result<PathBuf, Error> {
 /// Whether there is any request. Lists the directory, which is nearly always empty.
 #[must_use]
 pub fn any(layout: &Layout) -> bool {
-    let dir = std::fs::read_dir(layout.requests());
-    dir.into_iter()
-        .flatten()
-        .flatten()
-        .any(|entry| is_request(&entry.path()))
+    !waiting(layout).is_empty()
 }
 
 /// All requests, oldest first, each with its file, or with the reason why it
 /// cannot be understood. They stay where they are until [`done`].
 #[must_use]
 pub fn take(layout: &Layout) -> Vec<(PathBuf, Result<Request, String>)> {
-    let dir = std::fs::read_dir(layout.requests());
-    let mut paths: Vec<PathBuf> = dir
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| is_request(path))
-        .collect();
-    paths.sort();
-    paths
+    waiting(layout)
         .into_iter()
         .filter_map(|path| {
             let request = match read_file(&path) {
@@ -130,9 +117,16 @@ pub fn done(path: &Path) -> Result<(), Error> {
         .map_err(|_| Error::new(format!("cannot remove {}", path.display()), e))
 }
 
-fn is_request(path: &Path) -> bool {
-    let name = path.file_name().and_then(|n| n.to_str());
-    name.is_some_and(|n| !n.starts_with('.') && n.ends_with(".json"))
+/// The files of all requests, oldest first.
+fn waiting(layout: &Layout) -> Vec<PathBuf> {
+    let dir = layout.requests();
+    let mut names = disk::list(&dir).unwrap_or_default();
+    names.retain(|name| {
+        let name = name.to_str();
+        name.is_some_and(|n| !n.starts_with('.') && n.ends_with(".json"))
+    });
+    names.sort();
+    names.into_iter().map(|name| dir.join(name)).collect()
 }
 
 fn parse(bytes: &[u8]) -> Result<Request, String> {
@@ -141,5 +135,103 @@ fn parse(bytes: &[u8]) -> Result<Request, String> {
         Some(VERSION) => serde_json::from_value(value).map_err(|e| e.to_string()),
         Some(version) => Err(format!("version {version} is not one this idempoll knows")),
         None => Err("it has no version".to_string()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::super::disk::trace::{self, Break};
+    use super::super::testing::Dir;
+    use super::*;
+
+    fn retry(at: u64) -> Request {
+        let item = "github:octo/api#7".parse().expect("a ref");
+        let delivery = Some("github:octo/api#7/comment/1".to_string());
+        Request::new(Time(at), Verb::Retry { item, delivery })
+    }
+
+    /// Given requests of several moments, then they are taken oldest first,
+    /// stay until they are done, and are noticed cheaply.
+    #[test]
+    fn requests_are_taken_oldest_first() {
+        let dir = Dir::new();
+        let layout = dir.layout();
+        assert!(!any(&layout) && take(&layout).is_empty());
+        std::fs::create_dir(&layout.state_dir).expect("a directory");
+        let all = Request::new(Time(900), Verb::RetryAll);
+        for request in [&retry(10_000), &all, &retry(1_000), &retry(1_000)] {
+            submit(&layout, request).expect("left");
+        }
+        std::fs::write(layout.requests().join(".tmp.1.1"), "{").expect("a temp");
+        assert!(any(&layout));
+        for _ in 0..2 {
+            let taken: Vec<_> = take(&layout).into_iter().map(|(_, r)| r).collect();
+            let want = [all.clone(), retry(1_000), retry(1_000), retry(10_000)].map(Ok);
+            assert_eq!(taken, want);
+        }
+        for (path, _) in take(&layout) {
+            done(&path).expect("done");
+            done(&path).expect("done twice");
+        }
+        assert!(!any(&layout));
+    }
+
+    /// The format others may write.
+    #[test]
+    fn a_request_reads_as_documented() {
+        let text = serde_json::to_string(&retry(1_785_924_000_000)).expect("JSON");
+        assert_eq!(
+            text,
+            r#"{"version":1,"at":"2026-08-05T10:00:00.000Z","verb":"retry","ref":"github:octo/api#7","delivery":"github:octo/api#7/comment/1"}"#
+        );
+        let all = r#"{"version":1,"at":"2026-08-05T10:00:00Z","verb":"retry_all","more":1}"#;
+        assert_eq!(parse(all.as_bytes()).map(|r| r.verb), Ok(Verb::RetryAll));
+    }
+
+    /// Given requests nobody understands, then each is reported with the reason and can be put away.
+    #[test]
+    fn what_is_not_a_request_is_reported() {
+        let dir = Dir::new();
+        let layout = dir.layout();
+        std::fs::create_dir_all(layout.requests()).expect("a directory");
+        let wrong = [
+            "",
+            "{",
+            "[]",
+            r#"{"version":1}"#,
+            r#"{"version":1,"at":"2026-08-05T10:00:00Z","verb":"explode"}"#,
+            r#"{"version":2,"at":"2026-08-05T10:00:00Z","verb":"retry_all"}"#,
+            r#"{"version":1,"at":"2026-08-05T10:00:00Z","verb":"retry","ref":"../../x#1"}"#,
+        ];
+        for (n, text) in wrong.iter().enumerate() {
+            std::fs::write(layout.requests().join(format!("{n}.json")), text).expect("a file");
+        }
+        std::fs::create_dir(layout.requests().join("9.json")).expect("a directory");
+        let taken = take(&layout);
+        assert_eq!(taken.len(), wrong.len() + 1);
+        for (path, request) in taken {
+            assert!(request.is_err(), "{}", path.display());
+            done(&path).expect("put away");
+        }
+        assert!(!any(&layout));
+    }
+
+    /// Given a kill at any step, then there is the whole request or none.
+    #[test]
+    fn a_request_is_there_or_it_is_not() {
+        for kill in 0.. {
+            let dir = Dir::new();
+            let layout = dir.layout();
+            std::fs::create_dir(&layout.state_dir).expect("a directory");
+            trace::start(Break::KilledAt(kill));
+            let left = submit(&layout, &retry(1));
+            trace::stop();
+            let taken: Vec<_> = take(&layout).into_iter().map(|(_, r)| r).collect();
+            assert!(taken.is_empty() && left.is_err() || taken == [Ok(retry(1))]);
+            if left.is_ok() {
+                break;
+            }
+        }
     }
 }

@@ -17,8 +17,8 @@ use std::collections::{BTreeMap, HashSet};
 pub struct Comments {
     /// Read from here on.
     from: Time,
-    /// By item: id and comment.
-    waiting: BTreeMap<u64, Vec<(u64, Comment)>>,
+    /// By item.
+    waiting: BTreeMap<u64, Vec<Waiting>>,
     /// The ids ever taken in by this listing.
     taken: HashSet<u64>,
     /// Rows nobody can use: which one, and why.
@@ -28,6 +28,17 @@ pub struct Comments {
     read_once: bool,
     reach: Option<Time>,
     drifted: bool,
+}
+
+/// A comment that was not told yet.
+#[derive(Debug)]
+pub struct Waiting {
+    /// Its id.
+    pub id: u64,
+    /// When it last changed.
+    updated_at: Time,
+    /// The comment.
+    pub comment: Comment,
 }
 
 impl Comments {
@@ -69,7 +80,11 @@ impl Comments {
                 }
                 match (row.key, rows::comment(&row)) {
                     (Some(id), Ok((number, comment))) => {
-                        self.waiting.entry(number).or_default().push((id, comment));
+                        self.waiting.entry(number).or_default().push(Waiting {
+                            id,
+                            updated_at: row.updated_at.unwrap_or(comment.created_at),
+                            comment,
+                        });
                     }
                     (id, Err(reason)) => {
                         let what = id.map_or("a comment".to_string(), |id| format!("comment {id}"));
@@ -91,14 +106,18 @@ impl Comments {
     /// Takes the comments of the item `number` that were not told yet.
     pub fn take(&mut self, number: u64) -> Vec<Comment> {
         let waiting = self.waiting.remove(&number).unwrap_or_default();
-        waiting.into_iter().map(|(_, comment)| comment).collect()
+        waiting.into_iter().map(|w| w.comment).collect()
     }
 
-    /// An item whose comments wait, with their ids and times of creation.
-    pub fn first_waiting(&self) -> Option<(u64, Vec<(u64, Time)>)> {
-        let (number, comments) = self.waiting.first_key_value()?;
-        let told = comments.iter().map(|(id, c)| (*id, c.created_at)).collect();
-        Some((*number, told))
+    /// Drops what waits for an item and is not wanted.
+    pub fn retain(&mut self, mut wanted: impl FnMut(u64, &[Waiting]) -> bool) {
+        self.waiting
+            .retain(|&number, waiting| wanted(number, waiting));
+    }
+
+    /// The comments that were not told yet, by item.
+    pub fn waiting(&self) -> &BTreeMap<u64, Vec<Waiting>> {
+        &self.waiting
     }
 
     /// Takes what could not be used.
@@ -113,12 +132,18 @@ impl Comments {
 
     /// The time up to which no comment is missing, `items` being the same for
     /// the items: comments were read later than those, so where none slipped
-    /// between two pages, none before `items` is missing either.
+    /// between two pages, none before `items` is missing either. What still
+    /// waits was not told, so it is left to the next listing.
     pub fn reach(&self, items: Option<Time>) -> Option<Time> {
-        if self.drifted {
+        let reach = if self.drifted {
             self.reach
         } else {
             self.reach.max(items)
+        };
+        let waiting = self.waiting.values().flatten().map(|w| w.updated_at);
+        match waiting.min() {
+            Some(waiting) => reach.min(Some(waiting)),
+            None => reach,
         }
     }
 }

@@ -1,3 +1,5 @@
-//! What the tests live in.
+//! What the tests live in: the surroundings of the program under test.
 
+pub mod forge;
+pub mod github;
 pub mod sim;

@@ -1,0 +1,262 @@
+//! The shape of the project, checked: rooms, arrows, who may name what, and the docs that say so.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn files(dir: &str, suffix: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut todo: Vec<PathBuf> = vec![root().join(dir)];
+    while let Some(dir) = todo.pop() {
+        for entry in fs::read_dir(&dir).expect("a room").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                todo.push(path);
+            } else if path.to_string_lossy().ends_with(suffix) {
+                let name = path
+                    .strip_prefix(root())
+                    .expect("below the root")
+                    .display()
+                    .to_string();
+                found.push((name, fs::read_to_string(&path).expect("source is text")));
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty());
+    found
+}
+
+/// The code of a file without its comments and its tests.
+fn code(text: &str) -> String {
+    let text = text
+        .split("#[cfg(test)]\nmod tests {")
+        .next()
+        .unwrap_or_default();
+    text.lines()
+        .map(|l| l.split("//").next().unwrap_or_default())
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+fn room(file: &str) -> &str {
+    let inside = file.strip_prefix("src/").unwrap_or(file);
+    inside.split(['/', '.']).next().unwrap_or(inside)
+}
+
+/// The rooms `text` names: `crate::ROOM` and `use crate::{ROOM, …}`.
+fn named(text: &str) -> BTreeSet<String> {
+    let mut rooms = BTreeSet::new();
+    for part in text.split("crate::").skip(1) {
+        let group = part
+            .strip_prefix('{')
+            .map(|g| g.split('}').next().unwrap_or_default());
+        for word in group.unwrap_or(part).split(',') {
+            let word: String = word
+                .trim()
+                .chars()
+                .take_while(|c| c.is_alphanumeric() || *c == '_')
+                .collect();
+            rooms.insert(word);
+            if group.is_none() {
+                break;
+            }
+        }
+    }
+    rooms
+}
+
+/// Who may name whom. Words shared by all: `error`, `exit`, `terminal`.
+fn arrows() -> BTreeMap<&'static str, Vec<&'static str>> {
+    BTreeMap::from([
+        ("main", vec!["idempoll"]),
+        ("lib", vec![]),
+        ("error", vec![]),
+        ("exit", vec![]),
+        ("terminal", vec![]),
+        ("engine", vec![]),
+        ("net", vec![]),
+        ("os", vec![]),
+        ("config", vec!["engine", "os"]),
+        ("store", vec!["engine", "os"]),
+        ("providers", vec!["net", "config", "engine", "os"]),
+        ("sinks", vec!["net", "config", "engine", "os"]),
+        (
+            "daemon",
+            vec!["engine", "config", "providers", "sinks", "store", "os"],
+        ),
+        (
+            "cli",
+            vec!["daemon", "store", "config", "engine", "sinks", "os"],
+        ),
+    ])
+}
+
+#[test]
+fn arrows_between_rooms_go_one_way() {
+    let arrows = arrows();
+    let mut seen = 0;
+    for (file, text) in files("src", ".rs") {
+        let here = room(&file);
+        let allowed = arrows
+            .get(here)
+            .unwrap_or_else(|| panic!("{file}: the room '{here}' is not in the table"));
+        for there in named(&code(&text)) {
+            let shared = matches!(there.as_str(), "error" | "exit" | "terminal") || there == here;
+            assert!(
+                shared || allowed.contains(&there.as_str()),
+                "{file} names crate::{there}, which {here} may not"
+            );
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "the check sees too little: {seen} arrows");
+    assert_eq!(
+        named("use crate::{store, cli::out};\nuse crate::net::Answer;"),
+        ["cli", "net", "store"].map(String::from).into()
+    );
+}
+
+#[test]
+fn the_engine_does_no_input_or_output() {
+    for (file, text) in files("src/engine", ".rs") {
+        let code = code(&text);
+        for word in [
+            "std::fs",
+            "std::net",
+            "std::process",
+            "std::thread::s",
+            "std::env",
+            "std::io",
+            "Instant",
+            "SystemTime::now",
+            "crossbeam",
+            "libc",
+            "ureq",
+        ] {
+            assert!(!code.contains(word), "{file} names {word}");
+        }
+    }
+}
+
+#[test]
+fn unsafe_and_libc_stay_in_os_and_ureq_in_net() {
+    for (file, text) in files("src", ".rs") {
+        let code = code(&text);
+        if room(&file) != "os" {
+            assert!(!code.contains("libc::"), "{file} names libc");
+            let unsafe_word = code.split_whitespace().any(|w| w == "unsafe");
+            assert!(!unsafe_word, "{file} says unsafe");
+        }
+        if file != "src/net.rs" {
+            assert!(!code.contains("ureq::"), "{file} names ureq");
+        }
+    }
+    for room in [
+        "cli",
+        "config",
+        "daemon",
+        "engine",
+        "providers",
+        "sinks",
+        "store",
+    ] {
+        let text = fs::read_to_string(root().join(format!("src/{room}/mod.rs")))
+            .expect("a room has a mod.rs");
+        assert!(
+            text.contains("#![forbid(unsafe_code)]"),
+            "src/{room}/mod.rs does not forbid unsafe code"
+        );
+    }
+}
+
+#[test]
+fn the_architecture_page_names_every_module() {
+    let page =
+        fs::read_to_string(root().join("docs/architecture.md")).expect("docs/architecture.md");
+    for (file, _) in files("src", ".rs") {
+        let inside = file.strip_prefix("src/").expect("in src");
+        let stem = inside.trim_end_matches(".rs").trim_end_matches("/mod");
+        let name = stem.rsplit('/').next().expect("a name");
+        // A folder of a module stands under its parent's line.
+        let known = page.contains(&format!("`{name}`"))
+            || page.contains(&format!("`{inside}`"))
+            || page.contains(&format!("`{name}.rs`"));
+        assert!(
+            known,
+            "docs/architecture.md does not name `{name}` ({file})"
+        );
+    }
+    for word in page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|w| w.ends_with(".rs"))
+    {
+        let exists = files("src", ".rs")
+            .iter()
+            .chain(&files("tests", ".rs"))
+            .any(|(f, _)| f.ends_with(word));
+        assert!(
+            exists,
+            "docs/architecture.md names {word}, which does not exist"
+        );
+    }
+}
+
+/// Every id in `docs/acceptance.md` is carried by the test it names, and every
+/// requirement this release is about is in the table.
+#[test]
+fn every_requirement_has_its_test() {
+    let page = fs::read_to_string(root().join("docs/acceptance.md")).expect("docs/acceptance.md");
+    let sources: Vec<(String, String)> = files("src", ".rs")
+        .into_iter()
+        .chain(files("tests", ".rs"))
+        .collect();
+    let mut listed = BTreeSet::new();
+    for line in page
+        .lines()
+        .filter(|l| l.starts_with("| R") || l.starts_with("| C"))
+    {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let (id, tests) = (cells[1], cells[2]);
+        listed.insert(id.to_string());
+        let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        assert!(!names.is_empty(), "{id} names no test");
+        for name in names {
+            let found = sources
+                .iter()
+                .find(|(_, text)| text.contains(&format!("fn {name}(")));
+            let Some((file, text)) = found else {
+                panic!("{id}: there is no test {name}")
+            };
+            let at = text.find(&format!("fn {name}(")).expect("found above");
+            // The id stands in the doc comment right above the test, or in its name.
+            let above: Vec<&str> = text[..at]
+                .lines()
+                .rev()
+                .take_while(|l| !l.trim().is_empty() && !l.starts_with('}'))
+                .collect();
+            let lower = id.to_lowercase().replace('.', "_");
+            let carried = above.iter().any(|l| carries(l, id)) || name.contains(&lower);
+            assert!(carried, "{file}: {name} does not carry {id}");
+        }
+    }
+    for (series, last) in [(1, 7), (2, 5), (3, 7), (4, 3), (5, 5), (6, 7), (7, 4)] {
+        for n in 1..=last {
+            assert!(
+                listed.contains(&format!("R{series}.{n}")),
+                "R{series}.{n} has no test in docs/acceptance.md"
+            );
+        }
+    }
+}
+
+fn carries(line: &str, id: &str) -> bool {
+    line.match_indices(id)
+        .any(|(at, _)| !line[at + id.len()..].starts_with(|c: char| c.is_ascii_digit()))
+}

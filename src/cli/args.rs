@@ -549,7 +549,12 @@ impl Words {
 }
 
 fn item(text: &str) -> Result<ItemRef, Error> {
-    text.parse().map_err(|e| {
+    let item: Result<ItemRef, _> = text.parse();
+    let lower = |item: ItemRef| ItemRef {
+        provider: item.provider.to_ascii_lowercase(),
+        ..item
+    };
+    item.map(lower).map_err(|e| {
         Error::usage(format!("{e}"), "").hint("'idempoll items' lists the items known")
     })
 }

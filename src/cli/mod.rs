@@ -4,6 +4,9 @@
 //! (`idempoll VERB: …`, then `hint: …`), and the exit code says how it went.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod answers;
 pub mod args;
 mod check;
 mod events;
@@ -110,4 +113,15 @@ impl Command {
             Command::Version => "",
         }
     }
+}
+
+/// A new directory for a test, which removes it.
+#[cfg(test)]
+fn clean_dir(name: &str) -> std::path::PathBuf {
+    let dir = std::env::temp_dir().join(format!("idempoll-cli-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).expect("a temporary directory");
+    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+        .expect("our own directory");
+    dir
 }

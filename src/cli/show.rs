@@ -3,7 +3,7 @@
 use super::args::{Global, Show};
 use super::out::Out;
 use super::records;
-use super::when::{ahead, count, stamp};
+use super::when::{ahead, stamp};
 use crate::daemon::clock;
 use crate::engine::delivery::{Key, Slug, delivery_id};
 use crate::engine::item::{ItemRef, Kind};
@@ -251,12 +251,13 @@ fn print(sheet: &Sheet, now: Time, out: &mut Out) {
     if !sheet.labels.is_empty() {
         out.line(format_args!("labels: {}", sheet.labels.join(", ")));
     }
+    let since = match sheet.since {
+        Time::ZERO => "all that is said on it counts".to_string(),
+        since => format!("what is said from {} on counts", stamp(since)),
+    };
     out.line(format_args!(
-        "watched since {}; {}, {} pending, {} given up",
-        stamp(sheet.since),
-        count(sheet.delivered, "delivery"),
-        sheet.pending,
-        sheet.gave_up
+        "{since}; {} delivered, {} pending, {} given up",
+        sheet.delivered, sheet.pending, sheet.gave_up
     ));
     if sheet.deliveries.is_empty() {
         return;

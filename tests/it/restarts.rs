@@ -16,7 +16,9 @@ fn check(place: &Place, items: u64, comments: u64) {
         let (item, key) = id.split_once('/').expect("a delivery id");
         per.entry(item).or_default().push(key);
     }
-    let wanted: Vec<String> = std::iter::once("opened".to_string()).chain((1..=comments).map(|c| format!("comment/{c}"))).collect();
+    let wanted: Vec<String> = std::iter::once("opened".to_string())
+        .chain((1..=comments).map(|c| format!("comment/{c}")))
+        .collect();
     assert_eq!(per.len() as u64, items, "{}", place.story());
     for (item, keys) in per {
         assert_eq!(keys, wanted, "{item}\n{}", place.story());
@@ -24,10 +26,13 @@ fn check(place: &Place, items: u64, comments: u64) {
 }
 
 fn wait_for(place: &Place, deliveries: u64) {
-    place.until("all is delivered", || place.lines("ids.log").len() as u64 >= deliveries);
+    place.until("all is delivered", || {
+        place.lines("ids.log").len() as u64 >= deliveries
+    });
     place.until("all is recorded", || {
         let items = place.run(&["items", "--pending", "--json"]).stdout;
-        serde_json::from_str::<serde_json::Value>(&items).is_ok_and(|v| v.as_array().is_some_and(Vec::is_empty))
+        serde_json::from_str::<serde_json::Value>(&items)
+            .is_ok_and(|v| v.as_array().is_some_and(Vec::is_empty))
     });
 }
 
@@ -59,7 +64,11 @@ fn r6_2_a_hundred_kills_lose_nothing_and_repeat_nothing() {
     wait_for(&place, items * (comments + 1));
     println!("seed {seed}: {kills} kills, {struck} of them with work in hand");
     check(&place, items, comments);
-    assert!(place.entries("dispatch.failed").is_empty(), "{}", place.story());
+    assert!(
+        place.entries("dispatch.failed").is_empty(),
+        "{}",
+        place.story()
+    );
     assert!(place.entries("poll.gave_up").is_empty());
 }
 
@@ -91,7 +100,12 @@ fn r2_4_fifty_stops_and_starts_have_no_effect() {
     assert!(last.ended().success());
     println!("{rounds} stops, the longest took {longest:?}");
     check(&place, items, comments);
-    assert!(place.entries("dispatch.failed").is_empty() && place.entries("poll.interrupted_delivery").is_empty(), "{}", place.story());
+    assert!(
+        place.entries("dispatch.failed").is_empty()
+            && place.entries("poll.interrupted_delivery").is_empty(),
+        "{}",
+        place.story()
+    );
 }
 
 /// Given a cycle that did its work, when it runs again, then nothing is
@@ -103,13 +117,19 @@ fn the_same_run_again_does_nothing() {
         place.item(number, 2);
     }
     let first = place.run(&["start", "--once"]).expect(0);
-    assert_eq!(first.stdout, "cycle: 5 items, 5 opened, 10 comments, 0 closed, 0 failed\n");
+    assert_eq!(
+        first.stdout,
+        "cycle: 5 items, 5 opened, 10 comments, 0 closed, 0 failed\n"
+    );
     // Files written just now are read once more, in case they changed within the clock's tick.
     std::thread::sleep(Duration::from_secs(3));
     place.once().expect(0);
     let before = place.snapshot();
     let again = place.run(&["start", "--once"]).expect(0);
-    assert_eq!(again.stdout, "cycle: 5 items, 0 opened, 0 comments, 0 closed, 0 failed\n");
+    assert_eq!(
+        again.stdout,
+        "cycle: 5 items, 0 opened, 0 comments, 0 closed, 0 failed\n"
+    );
     assert_eq!(place.snapshot(), before);
     assert_eq!(place.lines("ids.log").len(), 15);
 }
@@ -118,7 +138,9 @@ fn the_same_run_again_does_nothing() {
 /// the command lives on undisturbed, and the next poller takes it up (R2.5, R2.7, R6.3).
 #[test]
 fn r6_3_a_running_command_outlives_its_poller_and_is_taken_up_again() {
-    let place = Place::new(r#"echo begun >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#);
+    let place = Place::new(
+        r#"echo begun >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#,
+    );
     place.item(1, 0);
     let mut poller = place.start();
     place.until("the command runs", || place.lines("begun.log").len() == 1);
@@ -129,17 +151,26 @@ fn r6_3_a_running_command_outlives_its_poller_and_is_taken_up_again() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(place.lines("ids.log").is_empty());
     let _again = place.start();
-    place.until("it is adopted", || place.entries("dispatch.adopted").len() == 1);
+    place.until("it is adopted", || {
+        place.entries("dispatch.adopted").len() == 1
+    });
     place.write("go", "");
     wait_for(&place, 1);
-    assert_eq!((place.lines("begun.log").len(), place.lines("ids.log").len()), (1, 1), "{}", place.story());
+    assert_eq!(
+        (place.lines("begun.log").len(), place.lines("ids.log").len()),
+        (1, 1),
+        "{}",
+        place.story()
+    );
 }
 
 /// Given a stop while deliveries wait, when the poller starts again, then those
 /// never begun still have their whole budget (R5.1, R5.2, R5.3, C107).
 #[test]
 fn r5_3_three_stops_cost_no_budget() {
-    let place = Place::new(r#"while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#);
+    let place = Place::new(
+        r#"while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#,
+    );
     place.item(1, 2);
     for _ in 0..3 {
         let mut poller = place.start();
@@ -148,7 +179,16 @@ fn r5_3_three_stops_cost_no_budget() {
     }
     place.write("go", "");
     place.once().expect(0);
-    assert_eq!(place.lines("ids.log"), ["dir:inbox#1/opened 1", "dir:inbox#1/comment/1 1", "dir:inbox#1/comment/2 1"], "{}", place.story());
+    assert_eq!(
+        place.lines("ids.log"),
+        [
+            "dir:inbox#1/opened 1",
+            "dir:inbox#1/comment/1 1",
+            "dir:inbox#1/comment/2 1"
+        ],
+        "{}",
+        place.story()
+    );
 }
 
 /// Given a stop in the middle of a long cycle, when it comes, then the cycle says
@@ -170,7 +210,10 @@ fn r4_1_a_stop_is_honoured_inside_a_cycle() {
     assert_eq!(cycles[0]["interrupted"], true);
     assert!(place.entries("poll.closure_detected").is_empty());
     let recorded = std::fs::read_dir(place.path("state/items")).map_or(0, Iterator::count);
-    assert!((30..2900).contains(&recorded), "{recorded} items were recorded");
+    assert!(
+        (30..2900).contains(&recorded),
+        "{recorded} items were recorded"
+    );
     assert_eq!(place.run(&["status", "--json"]).code, Some(3));
 }
 
@@ -188,7 +231,12 @@ fn r4_2_one_listing_alone_never_ends_an_item() {
     place.once().expect(0);
     let payloads = place.lines("payloads.log");
     assert_eq!(payloads.len(), 3);
-    assert!(payloads[2].contains(r#""delivery_id":"dir:inbox#1/closed""#) && payloads[2].contains(r#""reason":"gone""#), "{}", payloads[2]);
+    assert!(
+        payloads[2].contains(r#""delivery_id":"dir:inbox#1/closed""#)
+            && payloads[2].contains(r#""reason":"gone""#),
+        "{}",
+        payloads[2]
+    );
     place.once().expect(0);
     assert_eq!(place.lines("payloads.log").len(), 3);
 }

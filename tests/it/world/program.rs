@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 /// The binary under test: the one built with the tests, or `IDEMPOLL_BIN`.
 pub fn binary() -> PathBuf {
-    std::env::var_os("IDEMPOLL_BIN").map_or_else(|| env!("CARGO_BIN_EXE_idempoll").into(), PathBuf::from)
+    std::env::var_os("IDEMPOLL_BIN")
+        .map_or_else(|| env!("CARGO_BIN_EXE_idempoll").into(), PathBuf::from)
 }
 
 /// A place to run the program in; removed at the end.
@@ -57,7 +58,13 @@ impl Answer {
 
     /// Panics unless it ended with `code`.
     pub fn expect(self, code: i32) -> Answer {
-        assert_eq!(self.code, Some(code), "stdout: {}\nstderr: {}", self.stdout, self.stderr);
+        assert_eq!(
+            self.code,
+            Some(code),
+            "stdout: {}\nstderr: {}",
+            self.stdout,
+            self.stderr
+        );
         self
     }
 }
@@ -88,7 +95,10 @@ impl Place {
     }
 
     pub fn configure(&self, config: &Value) {
-        self.write("idempoll.json", &serde_json::to_string_pretty(config).expect("JSON"));
+        self.write(
+            "idempoll.json",
+            &serde_json::to_string_pretty(config).expect("JSON"),
+        );
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -117,7 +127,11 @@ impl Place {
 
     pub fn item_file(&self, number: u64, item: &Value) {
         self.write("inbox/.new", &item.to_string());
-        fs::rename(self.path("inbox/.new"), self.path(&format!("inbox/{number}.json"))).expect("a rename");
+        fs::rename(
+            self.path("inbox/.new"),
+            self.path(&format!("inbox/{number}.json")),
+        )
+        .expect("a rename");
     }
 
     /// The lines of a file; none if it is not there.
@@ -128,8 +142,16 @@ impl Place {
 
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(binary());
-        command.args(args).args(["--config", "idempoll.json"]).current_dir(&self.dir);
-        for name in ["STATE_DIRECTORY", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "IDEMPOLL_CONFIG"] {
+        command
+            .args(args)
+            .args(["--config", "idempoll.json"])
+            .current_dir(&self.dir);
+        for name in [
+            "STATE_DIRECTORY",
+            "XDG_STATE_HOME",
+            "XDG_CONFIG_HOME",
+            "IDEMPOLL_CONFIG",
+        ] {
             command.env_remove(name);
         }
         command.stdin(Stdio::null());
@@ -154,8 +176,17 @@ impl Place {
 
     /// Starts a poller and returns at once.
     pub fn start_unseen(&self) -> Running {
-        let log = fs::OpenOptions::new().create(true).append(true).open(self.path("stderr.log")).expect("a log");
-        let child = self.command(&["start"]).stdout(Stdio::null()).stderr(log).spawn().expect("the program starts");
+        let log = fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.path("stderr.log"))
+            .expect("a log");
+        let child = self
+            .command(&["start"])
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("the program starts");
         Running { child }
     }
 
@@ -163,7 +194,12 @@ impl Place {
     pub fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !is() {
-            assert!(Instant::now() < deadline, "waited in vain until {what}, in {}:\n{}", self.dir.display(), self.story());
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain until {what}, in {}:\n{}",
+                self.dir.display(),
+                self.story()
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -172,7 +208,11 @@ impl Place {
     pub fn story(&self) -> String {
         let lines = self.lines("state/log/events.jsonl");
         let from = lines.len().saturating_sub(30);
-        format!("{}\nstderr: {}", lines[from..].join("\n"), self.lines("stderr.log").join("\n"))
+        format!(
+            "{}\nstderr: {}",
+            lines[from..].join("\n"),
+            self.lines("stderr.log").join("\n")
+        )
     }
 
     /// The event log's entries of a type.
@@ -216,7 +256,9 @@ impl Running {
 
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("kill").args(["-s", name, &self.pid().to_string()]).status();
+        let sent = Command::new("kill")
+            .args(["-s", name, &self.pid().to_string()])
+            .status();
         assert!(sent.expect("kill").success());
     }
 
@@ -235,13 +277,21 @@ impl Running {
 
 /// A number below `n` that differs from run to run; printed by whoever uses it as a seed.
 pub fn seed() -> u64 {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    std::env::var("IDEMPOLL_SEED").ok().and_then(|s| s.parse().ok()).unwrap_or(now.as_nanos() as u64)
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default();
+    std::env::var("IDEMPOLL_SEED")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(now.as_nanos() as u64)
 }
 
 /// How often a sweep is done: `default`, times what the environment says.
 pub fn scaled(default: u64) -> u64 {
-    let percent: u64 = std::env::var("IDEMPOLL_SCALE").ok().and_then(|s| s.parse().ok()).unwrap_or(100);
+    let percent: u64 = std::env::var("IDEMPOLL_SCALE")
+        .ok()
+        .and_then(|s| s.parse().ok())
+        .unwrap_or(100);
     (default * percent / 100).max(1)
 }
 

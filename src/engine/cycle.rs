@@ -253,8 +253,10 @@ pub struct Engine {
     pub(super) setup: Setup,
     pub(super) feeds: Vec<FeedState>,
     pub(super) records: BTreeMap<Slug, Held>,
-    pub(super) flights: BTreeMap<(Slug, String), Flight>,
-    pub(super) free: BTreeMap<String, usize>,
+    pub(super) flights: BTreeMap<(Slug, String), Attempt>,
+    /// Free slots by sink; below zero when an earlier poller left more runs than there are slots.
+    pub(super) free: BTreeMap<String, i64>,
+
     pub(super) waiting: BTreeMap<String, BTreeSet<(Time, Slug)>>,
     pub(super) due: BTreeMap<(Slug, String), Time>,
     pub(super) dirty: BTreeSet<Slug>,
@@ -287,13 +289,6 @@ pub(super) struct Held {
 }
 
 #[derive(Debug)]
-pub(super) struct Flight {
-    pub attempt: Attempt,
-    /// Whether it holds one of the sink's slots; an adopted run does not.
-    pub slot: bool,
-}
-
-#[derive(Debug)]
 pub(super) struct Cycle {
     pub next_feed: usize,
     pub summary: Summary,
@@ -323,7 +318,11 @@ impl Engine {
             })
             .collect();
         Engine {
-            free: setup.slots.clone(),
+            free: setup
+                .slots
+                .iter()
+                .map(|(s, n)| (s.clone(), i64::try_from(*n).unwrap_or(i64::MAX)))
+                .collect(),
             setup,
             feeds,
             records: BTreeMap::new(),
@@ -475,8 +474,8 @@ impl Engine {
 
     /// Ends the engine: tries still in flight are left for the next start to settle.
     pub fn leave(self) {
-        for flight in self.flights.into_values() {
-            flight.attempt.leave();
+        for attempt in self.flights.into_values() {
+            attempt.leave();
         }
     }
 

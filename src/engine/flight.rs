@@ -1,7 +1,7 @@
 //! The engine's part in deliveries: which try is due, and what its end means.
 
 use super::budget::Verdict;
-use super::cycle::{Engine, Flight, Step};
+use super::cycle::{Engine, Step};
 use super::delivery::{Delivery, EventKind, Outcome, Receipt, Slug, delivery_id};
 use super::entry::Entry;
 use super::record::{HISTORY, Record};
@@ -57,16 +57,8 @@ impl Engine {
             if let Some(delivery) = delivery(&held.record, slug, sink, attempt.seq(), begun) {
                 held.taken.push(delivery);
             }
-            self.flights.insert(
-                key,
-                Flight {
-                    attempt,
-                    slot: true,
-                },
-            );
-            if let Some(free) = self.free.get_mut(sink) {
-                *free -= 1;
-            }
+            self.flights.insert(key, attempt);
+            self.slots(sink, -1);
             self.dirty.insert(slug.clone());
         }
         self.schedule(slug);
@@ -93,13 +85,11 @@ impl Engine {
                 if let Some(delivery) = delivery(&held.record, slug, &sink, attempt.seq(), begun) {
                     self.steps.push_back(Step::Settle(delivery));
                 }
-                self.flights.insert(
-                    key,
-                    Flight {
-                        attempt,
-                        slot: false,
-                    },
-                );
+                self.flights.insert(key, attempt);
+                // It counts as much as one of ours: a restart does not raise the limit.
+                if let Some(free) = self.free.get_mut(&sink) {
+                    *free -= 1;
+                }
             }
         }
         if !rearmed.is_empty() {
@@ -135,26 +125,22 @@ impl Engine {
     }
 
     pub(super) fn settled(&mut self, now: Time, slug: &Slug, sink: &str, outcome: Outcome) {
-        let Some(flight) = self.flights.remove(&(slug.clone(), sink.to_string())) else {
+        let Some(attempt) = self.flights.remove(&(slug.clone(), sink.to_string())) else {
             return;
         };
-        if flight.slot
-            && let Some(free) = self.free.get_mut(sink)
-        {
-            *free += 1;
-        }
+        self.slots(sink, 1);
         let Some(held) = self.records.get_mut(slug) else {
-            flight.attempt.leave();
+            attempt.leave();
             return;
         };
         // What goes on without us is in the record as in flight; the next start settles it.
         if matches!(outcome, Outcome::LeftRunning)
             || (self.stopping && matches!(outcome, Outcome::Unknown))
         {
-            flight.attempt.leave();
+            attempt.leave();
             return;
         }
-        let seq = flight.attempt.seq();
+        let seq = attempt.seq();
         let begun = held
             .record
             .sinks
@@ -162,7 +148,7 @@ impl Engine {
             .and_then(|q| q.tries.get(&seq))
             .map_or(0, |t| t.begun);
         let Some(delivery) = delivery(&held.record, slug, sink, seq, begun) else {
-            flight.attempt.leave();
+            attempt.leave();
             return;
         };
         let oldest = held
@@ -172,7 +158,7 @@ impl Engine {
             .filter(|_| held.record.history.len() >= HISTORY)
             .cloned();
         let budget = super::cycle::budget(&self.setup, held.feed);
-        let verdict = held.record.settle(flight.attempt, outcome, now, &budget);
+        let verdict = held.record.settle(attempt, outcome, now, &budget);
         let mut steps = vec![Step::Log(verdict_entry(now, &verdict, &delivery))];
         let complaint = |reason: &str| format!("{} to {}: {reason}", delivery.id, delivery.sink);
         let totals = &mut self.totals;
@@ -232,19 +218,16 @@ impl Engine {
     /// A try that was taken and never handed out goes back, because the record
     /// that said so could not be written.
     pub(super) fn give_back(&mut self, now: Time, delivery: &Delivery) {
-        if let Some(flight) = self
+        if let Some(attempt) = self
             .flights
             .remove(&(delivery.slug.clone(), delivery.sink.clone()))
         {
-            if let Some(free) = self.free.get_mut(&delivery.sink) {
-                *free += 1;
-            }
+            self.slots(&delivery.sink, 1);
             if let Some(held) = self.records.get_mut(&delivery.slug) {
                 let budget = super::cycle::budget(&self.setup, held.feed);
-                held.record
-                    .settle(flight.attempt, Outcome::Released, now, &budget);
+                held.record.settle(attempt, Outcome::Released, now, &budget);
             } else {
-                flight.attempt.leave();
+                attempt.leave();
             }
         }
         self.schedule(&delivery.slug);
@@ -255,10 +238,16 @@ impl Engine {
         self.settled(now, &delivery.slug, &delivery.sink, Outcome::Released);
     }
 
+    fn slots(&mut self, sink: &str, change: i64) {
+        if let Some(free) = self.free.get_mut(sink) {
+            *free += change;
+        }
+    }
+
     fn flying(&self, slug: &Slug, sink: &str) -> Option<Delivery> {
-        let flight = self.flights.get(&(slug.clone(), sink.to_string()))?;
+        let attempt = self.flights.get(&(slug.clone(), sink.to_string()))?;
         let record = &self.records.get(slug)?.record;
-        let seq = flight.attempt.seq();
+        let seq = attempt.seq();
         let begun = record.sinks.get(sink)?.tries.get(&seq)?.begun;
         delivery(record, slug, sink, seq, begun)
     }

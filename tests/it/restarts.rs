@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Takes a while, and logs its id when the effect is made.
-const SLOW: &str = r#"cat > /dev/null; sleep 0.0$((IDEMPOLL_ATTEMPT % 3 + 2)); echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+const SLOW: &str = r#"cat > /dev/null; sleep 0.$((IDEMPOLL_ATTEMPT % 3 + 1))5; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// Every delivery of `items` with `comments` each reached the command exactly once, in order.
 fn check(place: &Place, items: u64, comments: u64) {

@@ -196,6 +196,9 @@ pub struct World {
     pub steps: u64,
 }
 
+/// Deliveries a sink takes at once.
+const SLOTS: usize = 2;
+
 const START: u64 = 1_700_000_000_000;
 
 impl World {
@@ -236,7 +239,12 @@ impl World {
                     self_marker: "<!-- idempoll -->".into(),
                 },
             }],
-            slots: self.script.sinks.iter().map(|s| (s.clone(), 2)).collect(),
+            slots: self
+                .script
+                .sinks
+                .iter()
+                .map(|s| (s.clone(), SLOTS))
+                .collect(),
             retry_pause: Duration::from_secs(1),
             version: "1.0.0".into(),
             once: self.script.seed.is_multiple_of(2),
@@ -506,6 +514,15 @@ impl World {
             "world {}: {} was tried before it was recorded",
             self.script.seed,
             d.id
+        );
+        // R6: a restart does not raise the limit of what runs at once.
+        let going = |(k, (_, _, run)): &(&(Slug, String, u64), &(u32, String, Run))| {
+            k.1 == d.sink && matches!(run, Run::Going { .. })
+        };
+        assert!(
+            self.runs.iter().filter(going).count() < SLOTS,
+            "world {}: too many at once",
+            self.script.seed
         );
         for (slug, sink, _) in self
             .runs

@@ -7,7 +7,7 @@
 //! | | steps | syncs |
 //! |---|---|---|
 //! | [`write_unsynced`] | temp, rename | 0 |
-//! | [`write`] | temp, fsync it, rename, fsync the directory | 2 |
+//! | [`write()`] | temp, fsync it, rename, fsync the directory | 2 |
 //! | [`Batch`] | all temps, one `syncfs`, all renames, one fsync per directory | 1 + directories |
 //!
 //! A batch of up to three files syncs each file instead of the file system.
@@ -137,6 +137,25 @@ impl<'a> Batch<'a> {
 /// Names the directory.
 pub fn sync_dir(dir: &Path) -> Result<(), Error> {
     disk::sync_dir(dir).map_err(|e| with_hint(format!("cannot sync {}", dir.display()), &e))
+}
+
+/// Whether files can be made in `dir`: makes one and removes it. A full disk
+/// does not count, because it may have room again later.
+///
+/// # Errors
+/// Names the directory.
+pub fn check_writable(dir: &Path) -> Result<(), Error> {
+    match Temps::default().add(dir, b"") {
+        Err(e)
+            if !matches!(
+                e.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            ) =>
+        {
+            Err(cannot_write(dir, &e))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Removes the temps that processes killed in the middle of a write left in

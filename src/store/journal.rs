@@ -399,6 +399,10 @@ mod tests {
         std::fs::rename(&path, dir.path().join("elsewhere")).expect("renamed");
         next.append(&entry(8)).expect("appended");
         assert_eq!(numbers(&dir), [8]);
+        std::fs::rename(&path, dir.path().join("elsewhere")).expect("renamed");
+        std::fs::write(&path, "").expect("another in its place");
+        next.append(&entry(10)).expect("appended");
+        assert_eq!(numbers(&dir), [10]);
         std::fs::remove_dir_all(dir.layout().log_dir()).expect("removed");
         next.append(&entry(9)).expect("appended");
         assert_eq!(numbers(&dir), [9]);

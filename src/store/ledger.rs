@@ -54,7 +54,8 @@ struct Files {
 impl Ledger {
     /// Opens the ledger: makes its directories, removes what killed
     /// predecessors left half-written, makes what they renamed durable, and
-    /// sees to the pending index. The caller holds the lock of the state directory.
+    /// sees to the pending index. Fails at once where nothing can be written.
+    /// The caller holds the lock of the state directory.
     ///
     /// # Errors
     /// Names the file or directory.
@@ -66,6 +67,7 @@ impl Ledger {
         for dir in [layout.hosts(), layout.item_temps(), layout.pending()] {
             atomic::sweep(&dir)?;
         }
+        atomic::check_writable(&layout.item_temps())?;
         // What a predecessor renamed and did not get to sync is visible and not
         // yet durable. This run draws conclusions from it (removes a marker,
         // moves a cursor), which must not outlive it in a power cut.

@@ -224,3 +224,22 @@ fn a_damaged_block_damages_the_record() {
     );
     assert_eq!(files(&aside.with_extension("d")).len(), kept);
 }
+
+/// Given a state directory that is read-only or somebody else's, then opening
+/// it fails and says so; a full disk is no reason not to start (C124, C119).
+#[test]
+fn c124_a_ledger_that_cannot_be_written_does_not_open() {
+    let dir = Dir::new();
+    drop(open(&dir));
+    trace::start(Break::Never);
+    drop(open(&dir));
+    let create = trace::stop().iter().position(|t| t.step == Step::Create);
+    for (errno, opens) in [(30, false), (13, false), (28, true)] {
+        trace::start(Break::FailsAt(create.expect("a step"), errno));
+        let opened = Ledger::open(dir.layout());
+        trace::stop();
+        assert_eq!(opened.is_ok(), opens, "{opened:?}");
+        assert!(opened.map_or_else(|e| e.hint.is_some(), |_| opens));
+        assert_eq!(temps(dir.path()), Vec::<PathBuf>::new());
+    }
+}

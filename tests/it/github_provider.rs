@@ -657,14 +657,17 @@ fn c009_c010_c012_throttling_says_until_when() {
     }
 }
 
-/// Given a server that dribbles (C085), when it is asked, then an overall
+/// Given a server that dribbles, in its headers or in its body (C085), when it is asked, then an overall
 /// deadline ends the request.
 #[test]
 fn c085_a_dribbling_server_meets_the_deadline() {
-    let slow = page(&[issue(1, "2026-03-01T09:00:00Z")]).dribble(Duration::from_millis(100));
-    let forge = Forge::scripted([(ISSUES, vec![slow])]);
-    let told = list(&forge, None);
-    assert!(told.cut().reason.contains("no whole answer within 1.5 s"));
+    let pause = Duration::from_millis(100);
+    let rows = page(&[issue(1, "2026-03-01T09:00:00Z")]);
+    for slow in [rows.clone().dribble(pause), rows.dribble_all(pause)] {
+        let forge = Forge::scripted([(ISSUES, vec![slow])]);
+        let told = list(&forge, None);
+        assert!(told.cut().reason.contains("no whole answer within 1.5 s"));
+    }
 }
 
 #[test]
@@ -675,9 +678,9 @@ fn a_server_that_is_not_there_is_a_reason() {
     };
     let told = list_with(config(&url), None, None);
     let reason = &told.cut().reason;
-    assert!(
-        reason.starts_with("GET /repos/octo/widgets/issues at 127.0.0.1: "),
-        "{reason}"
+    assert_eq!(
+        reason,
+        "GET /repos/octo/widgets/issues at 127.0.0.1: connection refused"
     );
 }
 
@@ -848,7 +851,7 @@ fn r6_1_a_close_is_never_told_before_a_comment_made_before_it() {
 /// that was ever open or changed since, each comment, and the state each item is in.
 #[test]
 fn r3_4_r6_4_nothing_slips_whatever_happens_between_two_requests() {
-    for seed in 1..=12u64 {
+    for seed in 1..=8u64 {
         let edits = seed % 2 == 0;
         let repo = Arc::new(Mutex::new(Repo::new()));
         {

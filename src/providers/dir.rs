@@ -37,6 +37,7 @@ mod file;
 use super::{Ask, Out, Provider, tell};
 use crate::config::checked::Dir;
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
+use crate::error::Error;
 use file::Mark;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,7 +109,9 @@ impl DirProvider {
             .and_then(|c| Cursor::deserialize(c).ok())
             .unwrap_or_default();
         let path = &self.dir.path;
-        let unlisted = |e: io::Error| Cut::because(format!("cannot list {}: {e}", path.display()));
+        let unlisted = |e: io::Error| {
+            Cut::because(Error::new(format!("cannot list {}", path.display()), e).to_string())
+        };
         let meta = fs::metadata(path).map_err(unlisted)?;
         let here = (meta.dev(), meta.ino());
         let names = names(path).map_err(unlisted)?;

@@ -1,6 +1,7 @@
 //! Reading a token from where the config says it is.
 
 use crate::config::checked::TokenFrom;
+use crate::error::Error;
 use crate::net::Secret;
 use crate::os::regular::open_regular;
 use std::fmt;
@@ -29,7 +30,9 @@ pub fn read(from: &TokenFrom) -> Result<Secret, String> {
         TokenFrom::Env(name) => std::env::var_os(name)
             .ok_or_else(|| format!("{place} is not set"))?
             .into_encoded_bytes(),
-        TokenFrom::File(path) => file(path).map_err(|e| format!("cannot read {place}: {e}"))?,
+        TokenFrom::File(path) => {
+            file(path).map_err(|e| Error::new(format!("cannot read {place}"), e).to_string())?
+        }
         TokenFrom::Command(words) => {
             command(words, DEADLINE).map_err(|e| format!("{place} {e}"))?
         }
@@ -89,7 +92,7 @@ fn command(words: &[String], deadline: Duration) -> Result<Vec<u8>, String> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .map_err(|e| format!("cannot be run: {e}"))?;
+        .map_err(|e| Error::new("cannot be run", e).to_string())?;
     let (send, output) = channel();
     if let Some(stdout) = child.stdout.take() {
         let reader = std::thread::Builder::new().name("token".to_string());
@@ -217,7 +220,7 @@ mod tests {
         let missing = super::read(&TokenFrom::Command(vec!["/no/such/program".into()]));
         let missing = missing.expect_err("no program");
         assert!(
-            missing.starts_with("the token command /no/such/program cannot be run: "),
+            missing.ends_with("/no/such/program cannot be run: no such file or directory"),
             "{missing}"
         );
     }

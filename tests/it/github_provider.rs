@@ -327,17 +327,19 @@ fn r6_4_without_a_cursor_what_changed_since_the_watch_began_is_read_too() {
         let mut repo = repo.lock().expect("unpoisoned");
         repo.open();
         repo.open();
+        repo.open();
         repo.now += 3600;
         let watched = Time(repo.now * 1000);
         repo.now += 3600;
         repo.comment(1);
         repo.close(1);
+        repo.close(3);
         repo.now += 3600;
         watched
     };
     let forge = forge_of(&repo);
     let told = list_with(config(forge.url()), None, Some(watched));
-    assert_eq!(told.numbers(), [2, 1]);
+    assert_eq!(told.numbers(), [2, 1, 3]);
     assert_eq!(told.comments(), ["5001"]);
 }
 
@@ -655,14 +657,17 @@ fn c009_c010_c012_throttling_says_until_when() {
     }
 }
 
-/// Given a server that dribbles (C085), when it is asked, then an overall
+/// Given a server that dribbles, in its headers or in its body (C085), when it is asked, then an overall
 /// deadline ends the request.
 #[test]
 fn c085_a_dribbling_server_meets_the_deadline() {
-    let slow = page(&[issue(1, "2026-03-01T09:00:00Z")]).dribble(Duration::from_millis(100));
-    let forge = Forge::scripted([(ISSUES, vec![slow])]);
-    let told = list(&forge, None);
-    assert!(told.cut().reason.contains("no whole answer within 1.5 s"));
+    let pause = Duration::from_millis(100);
+    let rows = page(&[issue(1, "2026-03-01T09:00:00Z")]);
+    for slow in [rows.clone().dribble(pause), rows.dribble_all(pause)] {
+        let forge = Forge::scripted([(ISSUES, vec![slow])]);
+        let told = list(&forge, None);
+        assert!(told.cut().reason.contains("no whole answer within 1.5 s"));
+    }
 }
 
 #[test]
@@ -673,9 +678,9 @@ fn a_server_that_is_not_there_is_a_reason() {
     };
     let told = list_with(config(&url), None, None);
     let reason = &told.cut().reason;
-    assert!(
-        reason.starts_with("GET /repos/octo/widgets/issues at 127.0.0.1: "),
-        "{reason}"
+    assert_eq!(
+        reason,
+        "GET /repos/octo/widgets/issues at 127.0.0.1: connection refused"
     );
 }
 
@@ -846,7 +851,7 @@ fn r6_1_a_close_is_never_told_before_a_comment_made_before_it() {
 /// that was ever open or changed since, each comment, and the state each item is in.
 #[test]
 fn r3_4_r6_4_nothing_slips_whatever_happens_between_two_requests() {
-    for seed in 1..=12u64 {
+    for seed in 1..=8u64 {
         let edits = seed % 2 == 0;
         let repo = Arc::new(Mutex::new(Repo::new()));
         {
@@ -857,46 +862,36 @@ fn r3_4_r6_4_nothing_slips_whatever_happens_between_two_requests() {
             }
             repo.now += 3600;
         }
-        let quiet = Arc::new(Mutex::new(false));
+        let (calm, mut random) = (Arc::new(Mutex::new(false)), seed);
         let forge = Forge::start({
-            let (repo, quiet) = (repo.clone(), quiet.clone());
-            let mut random = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let mut roll = move |sides: u64| {
-                random = random
-                    .wrapping_mul(6_364_136_223_846_793_005)
-                    .wrapping_add(1);
-                (random >> 33) % sides
-            };
+            let (repo, calm) = (repo.clone(), calm.clone());
+            let mut random = seed + 100;
             move |asked: &Asked| {
                 let mut repo = repo.lock().expect("unpoisoned");
-                let calm = *quiet.lock().expect("unpoisoned");
-                for _ in 0..if calm { 0 } else { roll(12) } {
-                    let number = roll(repo.issues.len() as u64) + 1;
-                    match roll(8) {
-                        0 | 1 => repo.close(number),
-                        2 => repo.set(number, "state", "open".into()),
-                        3 => drop(repo.open()),
-                        4 | 5 => drop(repo.comment(number)),
-                        6 if edits && !repo.comments.is_empty() => {
-                            let id = 5001 + roll(repo.comments.len() as u64);
-                            repo.edit(id);
-                        }
-                        _ => repo.set(number, "title", "Another title".into()),
+                if !*calm.lock().expect("unpoisoned") {
+                    for _ in 0..roll(&mut random, 12) {
+                        happen(&mut repo, &mut random, edits);
                     }
-                    repo.now += roll(2);
+                    // Now and then a request takes longer than the overlap.
+                    repo.now += [1, 0, 2, 300][roll(&mut random, 4)];
                 }
-                repo.now += roll(3);
                 repo.answer(asked)
             }
         });
 
-        let before = repo.lock().expect("unpoisoned").clone();
         let (mut cursor, mut watch_from) = (None, None);
         let mut states: BTreeMap<u64, State> = BTreeMap::new();
         let mut comments = BTreeSet::new();
         for cycle in 0..14 {
-            *quiet.lock().expect("unpoisoned") = cycle >= 10;
-            repo.lock().expect("unpoisoned").now += 60;
+            *calm.lock().expect("unpoisoned") = cycle >= 10;
+            if cycle < 10 {
+                // A long while since the last listing, so that changes fill pages.
+                let mut repo = repo.lock().expect("unpoisoned");
+                for _ in 0..roll(&mut random, 300) {
+                    happen(&mut repo, &mut random, edits);
+                    repo.now += 60;
+                }
+            }
             let told = list_with(config(forge.url()), cursor.clone(), watch_from);
             if let (None, Some(Heard::Clock(clock))) = (watch_from, told.heard.first()) {
                 watch_from = Some(*clock);
@@ -919,28 +914,44 @@ fn r3_4_r6_4_nothing_slips_whatever_happens_between_two_requests() {
         }
 
         let world = repo.lock().expect("unpoisoned");
-        for (number, issue) in &world.issues {
-            let state = match issue["state"].as_str() {
-                Some("open") => State::Open,
-                _ => State::Closed,
-            };
-            assert_eq!(
-                states.get(number),
-                Some(&state),
-                "seed {seed}: item {number}"
-            );
+        let watched = watch_from.expect("the clock came first");
+        for (&number, issue) in &world.issues {
+            let open = issue["state"] == "open";
+            let state = if open { State::Open } else { State::Closed };
+            // What ended before the watch began need not be told.
+            if open || issue["updated_at"].as_str() >= Some(watched.to_string().as_str()) {
+                assert_eq!(states.get(&number), Some(&state), "seed {seed}: {number}");
+            }
+            for (id, at) in world.comments_of(number) {
+                assert!(at < watched || comments.contains(&id), "seed {seed}: {id}");
+            }
         }
-        for id in world.comments.keys() {
-            assert!(
-                comments.contains(&id.to_string()),
-                "seed {seed}: comment {id}"
-            );
-        }
-        assert!(
-            world.comments.len() > before.comments.len(),
-            "something happened"
-        );
+        assert!(comments.len() > 100, "something happened");
     }
+}
+
+/// A number below `sides`, from a seed.
+fn roll(random: &mut u64, sides: usize) -> usize {
+    *random = random
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    (*random >> 33) as usize % sides
+}
+
+/// Something that can happen in a repository.
+fn happen(repo: &mut Repo, random: &mut u64, edits: bool) {
+    let number = roll(random, repo.issues.len()) as u64 + 1;
+    match roll(random, 8) {
+        0 | 1 => repo.close(number),
+        2 => repo.set(number, "state", "open".into()),
+        3 => drop(repo.open()),
+        4 | 5 => drop(repo.comment(number)),
+        6 if edits && !repo.comments.is_empty() => {
+            repo.edit(5001 + roll(random, repo.comments.len()) as u64);
+        }
+        _ => repo.set(number, "title", "Another title".into()),
+    }
+    repo.now += roll(random, 2) as u64;
 }
 
 fn forge_of(repo: &Arc<Mutex<Repo>>) -> Forge {

@@ -4,6 +4,7 @@ use crate::engine::item::{
     Author, Channel, Comment, Item, ItemRef, Kind, Sighting, State, is_name,
 };
 use crate::engine::time::Time;
+use crate::error::Error;
 use crate::os::regular::open_regular;
 use crate::providers::json;
 use serde_json::{Map, Value};
@@ -119,7 +120,7 @@ pub fn read(path: &Path, name: &str, source: &str, number: u64) -> Result<Read, 
 pub fn cannot_read(e: &io::Error) -> String {
     match e.kind() {
         io::ErrorKind::NotFound => "it is not there any more".to_string(),
-        _ => format!("it cannot be read: {e}"),
+        _ => Error::new("it cannot be read", e).to_string(),
     }
 }
 

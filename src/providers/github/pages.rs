@@ -4,6 +4,7 @@ use super::answer;
 use super::rows::Row;
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
+use crate::error::Error;
 use crate::net::{self, Answer, Client, Redirects, Secret};
 use crate::providers::json;
 use std::collections::{HashMap, HashSet};
@@ -52,7 +53,8 @@ impl Session<'_> {
             .get(url, HEADERS, self.token.as_ref(), redirects)
             .map_err(|e| {
                 let host = net::host(url).unwrap_or_default();
-                Cut::because(format!("GET {} at {host}: {e}", net::path(url)))
+                let what = format!("GET {} at {host}", net::path(url));
+                Cut::because(Error::new(what, e).to_string())
             })?;
         if let Some(date) = answer::date(&answer) {
             self.first_date.get_or_insert(date);

@@ -48,6 +48,8 @@ pub struct Reply {
     pub cut: Option<usize>,
     /// Wait so long before each byte of the body.
     pub dribble: Option<Duration>,
+    /// And before each byte of the headers.
+    pub dribble_head: bool,
 }
 
 impl Reply {
@@ -61,6 +63,7 @@ impl Reply {
             body: body.to_string().into_bytes(),
             cut: None,
             dribble: None,
+            dribble_head: false,
         }
     }
 
@@ -84,6 +87,11 @@ impl Reply {
     pub fn dribble(mut self, pause: Duration) -> Reply {
         self.dribble = Some(pause);
         self
+    }
+
+    pub fn dribble_all(mut self, pause: Duration) -> Reply {
+        self.dribble_head = true;
+        self.dribble(pause)
     }
 }
 
@@ -240,19 +248,24 @@ fn send(mut stream: TcpStream, reply: &Reply, shared: &Shared) -> std::io::Resul
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-    stream.write_all(head.as_bytes())?;
     let body = &body[..reply.cut.unwrap_or(body.len()).min(body.len())];
     let Some(pause) = reply.dribble else {
+        stream.write_all(head.as_bytes())?;
         return stream.write_all(body);
     };
-    for byte in body {
+    let (at_once, slowly) = match reply.dribble_head {
+        true => (Vec::new(), [head.as_bytes(), body].concat()),
+        false => (head.into_bytes(), body.to_vec()),
+    };
+    stream.write_all(&at_once)?;
+    for byte in slowly {
         let guard = lock(&shared.lock);
         let ended = |(): &mut ()| !shared.ended.load(Ordering::SeqCst);
         let _ = shared.ending.wait_timeout_while(guard, pause, ended);
         if shared.ended.load(Ordering::SeqCst) {
             break;
         }
-        stream.write_all(&[*byte])?;
+        stream.write_all(&[byte])?;
     }
     Ok(())
 }

@@ -7,6 +7,7 @@
 
 use super::clock;
 use super::dispatch::Dispatch;
+use super::holder;
 use super::poll::{self, Life, Poller, Voice};
 use super::runlock::{PATIENCE, Refused, RunLock};
 use super::signals::{self, StopAsk};
@@ -19,7 +20,7 @@ use crate::engine::plan::Rules;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::os::pid::Pid;
-use crate::os::{proc, wait};
+use crate::os::wait;
 use crate::providers;
 use crate::sinks::{self, Sink};
 use crate::store::journal::Journal;
@@ -99,7 +100,7 @@ fn run(
     layout: &Layout,
     lock: &mut RunLock,
 ) -> Result<Report, Error> {
-    let run = identity(config);
+    let run = identity(config)?;
     run.write(&config.state_dir)?;
     let mut ledger = Ledger::open(layout.clone())?;
     let mut journal = Journal::open(layout.clone());
@@ -296,24 +297,22 @@ fn rearm(config: &Config, layout: &Layout) -> Result<usize, Error> {
     Ok(rearmed)
 }
 
-fn identity(config: &Config) -> RunInfo {
-    let pid = Pid::own();
-    let last = RunInfo::read(&config.state_dir);
-    RunInfo {
-        version: run_info::VERSION,
-        pid: pid.get(),
-        start_time: proc::stat(pid).map(|s| s.start_time),
-        boot_id: proc::boot_id(),
-        pid_ns: proc::pid_namespace(),
-        program: VERSION.to_string(),
-        config: config.file.clone(),
-        pidfile: config.pidfile.clone(),
-        started_at: clock::now(),
-        // What the last poller came to stands until this one has something to say.
-        last_cycle: last.as_ref().and_then(|l| l.last_cycle.clone()),
-        sources: last.map(|l| l.sources).unwrap_or_default(),
-        ..RunInfo::default()
+/// Who we are, with what the last poller came to, until this one has something to say.
+fn identity(config: &Config) -> Result<RunInfo, Error> {
+    let last = RunInfo::read(&config.state_dir).unwrap_or_default();
+    if last.version > run_info::VERSION {
+        let state = config.state_dir.display();
+        return Err(Error::new(
+            format!("cannot use state directory {state}"),
+            format!("a newer idempoll ({}) wrote it", last.program),
+        )
+        .hint("start that version, or use another state directory"));
     }
+    Ok(RunInfo {
+        last_cycle: last.last_cycle,
+        sources: last.sources,
+        ..holder::this_process(&config.file, &config.pidfile)
+    })
 }
 
 type Opened = Vec<Option<Box<dyn providers::Provider>>>;

@@ -145,6 +145,9 @@ impl Poller<'_> {
         };
         if !life.stopped && asked(&self.stop) {
             life.stopped = true;
+            // Another `stop` that comes now waits with the first, and does not signal a second time.
+            self.run.stop_asked_at = Some(clock::now());
+            self.write_run();
             *give_up_at = Some(Mono::now().plus(self.drain));
             self.tell(Fact::StopAsked);
         }

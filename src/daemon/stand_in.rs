@@ -8,6 +8,8 @@ use super::holder;
 use super::runlock::{PATIENCE, Refused, RunLock};
 use super::signals;
 use super::stop::stop;
+use crate::os::file::open_directory;
+use crate::os::flock::Locked;
 use crate::os::pid::Pid;
 use crate::os::wait;
 use std::fs;
@@ -131,10 +133,14 @@ impl StandIn {
 
     /// Waits for its end; gives its exit code (`None`: a signal) and what it said.
     pub fn end(mut self) -> (Option<i32>, String) {
+        let mut status = None;
+        eventually("it ended", || {
+            status = self.child.try_wait().expect("it is our child");
+            status.is_some()
+        });
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).expect("it is text");
-        let status = self.child.wait().expect("it is our child");
-        (status.code(), rest)
+        (status.and_then(|s| s.code()), rest)
     }
 }
 
@@ -184,6 +190,7 @@ fn plays_its_part() {
     let (state, pidfile) = (path("IDEMPOLL_TEST_STATE"), path("IDEMPOLL_TEST_PIDFILE"));
     let code = match part.as_str() {
         "race" => race(&state, &pidfile),
+        "leaky" => leak(&state, &pidfile),
         "stop" => {
             match stop(&state, &pidfile, Duration::from_secs(2), false) {
                 Ok(done) => say(&format!("done: {done:?}")),
@@ -213,7 +220,8 @@ fn plays_its_part() {
 }
 
 /// A poller without any work. `deaf` never heeds a stop, `slow` takes its time
-/// before it says who it is, `hasty` heeds only the second signal.
+/// before it says who it is, `hasty` heeds only the second signal, `lingering`
+/// takes its time after it gave its lock back.
 fn poll(part: &str, state: &Path, pidfile: &Path) -> i32 {
     let ask = signals::install().expect("once per process");
     let lock = RunLock::acquire(state, pidfile, PATIENCE).expect("nobody else runs");
@@ -226,9 +234,11 @@ fn poll(part: &str, state: &Path, pidfile: &Path) -> i32 {
     if part != "slow" {
         say("ready");
     }
+    // Not for ever: whoever started us may have died.
+    let end = Mono::now().plus(2 * LONG);
     let wait_for = |wake: &crate::os::wake::Wake| {
-        while !wake.raised() {
-            wait::readable(wake.as_fd(), LONG).expect("poll works");
+        while !wake.raised() && !end.passed() {
+            wait::readable(wake.as_fd(), end.left()).expect("poll works");
         }
     };
     wait_for(&ask.stop);
@@ -240,15 +250,35 @@ fn poll(part: &str, state: &Path, pidfile: &Path) -> i32 {
         drop(lock);
         return 130;
     }
-    if part == "deaf" {
-        loop {
-            wait::pause(LONG);
-        }
+    while part == "deaf" && !end.passed() {
+        wait::pause(end.left());
     }
     info.stopped_at = Some(clock::now());
     info.write(state).expect("it can be written");
     lock.release().expect("the pidfile can be removed");
+    if part == "lingering" {
+        wait::pause(Duration::from_millis(300));
+    }
     0
+}
+
+/// A poller whose lock a child has a copy of, so that it outlives the poller.
+fn leak(state: &Path, pidfile: &Path) -> i32 {
+    let ask = signals::install().expect("once per process");
+    fs::create_dir(state).expect("it can be made");
+    let directory = open_directory(state).expect("it is there");
+    let locked = Locked::exclusive(directory).expect("flock works");
+    let locked = locked.expect("nobody else runs");
+    let copy = locked.file().try_clone().expect("a descriptor is free");
+    let info = holder::this_process(Path::new("/c.json"), pidfile);
+    info.write(state).expect("it can be written");
+    say("ready");
+    wait::readable(ask.stop.as_fd(), LONG).expect("poll works");
+    let mut child = Command::new("sleep");
+    child.arg("0.3").stdin(copy).stdout(Stdio::null());
+    child.spawn().expect("sleep is there");
+    // As SIGKILL would: nothing is unlocked.
+    std::process::exit(0);
 }
 
 /// What contenders for one lock saw.

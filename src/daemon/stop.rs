@@ -410,7 +410,7 @@ fn still_there(
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::super::runlock::{PATIENCE, RunLock};
-    use super::super::stand_in::{LONG, NOBODY, Scratch, StandIn, as_nobody};
+    use super::super::stand_in::{LONG, NOBODY, Scratch, StandIn, as_nobody, command};
     use super::*;
     use crate::exit::Exit;
     use std::os::unix::fs::{PermissionsExt, chown};
@@ -557,6 +557,23 @@ mod tests {
         assert_eq!(poller.end().0, Some(0));
     }
 
+    /// R2.2. Given a poller that gives its lock back some time before it ends,
+    /// or one whose lock a child keeps some time after, when `stop` returns,
+    /// then both are over.
+    #[test]
+    fn stop_waits_for_the_end_of_the_process_and_of_the_lock() {
+        for part in ["lingering", "leaky"] {
+            let scratch = Scratch::new();
+            let poller = StandIn::ready(part, &scratch);
+            let pid = poller.pid();
+            assert_eq!(run(&scratch, LONG), Ok(Stopped::Gone { pid: Some(pid) }));
+            assert!(proc::stat(pid).is_some_and(|s| s.zombie), "{part}");
+            let file = file::open_directory(&scratch.state()).expect("it is there");
+            let locked = Locked::exclusive(file).expect("flock works");
+            assert!(locked.is_ok(), "{part}");
+        }
+    }
+
     /// R2.1. The same where the kernel has no pidfds.
     #[test]
     fn a_poller_is_stopped_without_pidfds_too() {
@@ -661,6 +678,37 @@ mod tests {
         assert!(said(run(&scratch, SHORT)).contains("run.json: no such file"));
         assert!(stranger.is_unharmed());
         drop(lock);
+    }
+
+    /// R2.1. Given a poller that is pid 1 of a container, when `stop` runs
+    /// outside, then it refuses, names the pid it has out there and signals
+    /// nobody; and when `stop` runs inside, then it ends pid 1.
+    #[test]
+    fn a_poller_in_another_pid_namespace_is_stopped_only_from_inside() {
+        let unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"];
+        let possible = Command::new(unshare[0])
+            .args(&unshare[1..])
+            .arg("true")
+            .output();
+        if !possible.is_ok_and(|out| out.status.success()) {
+            return; // Only root can make namespaces.
+        }
+        let scratch = Scratch::new();
+        let poller = StandIn::ready_from(command("poll", &scratch, &unshare));
+        let outside = match holder::probe(&scratch.state(), &scratch.pidfile()) {
+            Ok(Holder::Held(held)) => held.taker.expect("the kernel lists it"),
+            other => panic!("it runs: {other:?}"),
+        };
+        let said = said(run(&scratch, SHORT));
+        let which = format!("pid {outside}, which is pid 1 in its own pid namespace");
+        assert!(said.contains(&which), "{said}");
+
+        let target = outside.to_string();
+        let nsenter = ["nsenter", "--pid", "--mount", "--target", &target];
+        // The end of pid 1 ends all of the namespace, this `stop` included.
+        let stop = command("stop", &scratch, &nsenter).output();
+        stop.expect("nsenter is there");
+        assert_eq!(poller.end().0, Some(0));
     }
 
     /// R2.1. A process of another user than the owner of `run.json` is not signalled, not even by root.

@@ -275,3 +275,6 @@ fn set_apart_equal_numbers(files: &mut BTreeMap<String, Found>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

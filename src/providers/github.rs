@@ -52,7 +52,7 @@ use rows::{Place, Row};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 /// The base of github.com's API; items elsewhere carry their host in their ref.
@@ -156,7 +156,7 @@ impl GitHubProvider {
                 repo: format!("{}/repos/{}", self.config.base_url, self.place.path),
                 token: token.map_err(Cut::because)?,
                 access: from.as_ref().map_or_else(
-                    || "a token; none is configured".to_string(),
+                    || "the token (none is configured)".to_string(),
                     |from| token::Place(from).to_string(),
                 ),
                 now: ask.now,
@@ -168,6 +168,7 @@ impl GitHubProvider {
             known: &known,
             out,
             comments: None,
+            told: HashMap::new(),
             left_out: HashSet::new(),
             closed_during_first_look: false,
         };
@@ -224,6 +225,8 @@ struct Look<'a> {
     out: &'a mut dyn Out,
     /// There after the first page of items.
     comments: Option<Comments>,
+    /// The items told or reported, as of when.
+    told: HashMap<u64, Option<Time>>,
     /// Items whose comments are nobody's: of a kind not watched, or unreadable.
     left_out: HashSet<u64>,
     /// An item left the list of open ones while the first listing read it.
@@ -288,9 +291,21 @@ impl Look<'_> {
         Ok(())
     }
 
-    /// Tells one item, with the comments waiting for it.
+    /// Tells one item, with the comments waiting for it; once, unless it changed
+    /// or was commented on since.
     fn tell(&mut self, row: Row) -> Result<(), Cut> {
         let place = &self.provider.place;
+        let comments = self.comments.as_mut();
+        let comments = match (comments, row.key) {
+            (Some(comments), Some(number)) => comments.take(number),
+            _ => Vec::new(),
+        };
+        if let Some(number) = row.key
+            && self.told.insert(number, row.updated_at) == Some(row.updated_at)
+            && comments.is_empty()
+        {
+            return Ok(());
+        }
         let item = match rows::item(&row, place) {
             Ok(item) => item,
             Err(reason) => {
@@ -314,8 +329,6 @@ impl Look<'_> {
             self.left_out.insert(number);
             return Ok(());
         }
-        let comments = self.comments.as_mut();
-        let comments = comments.map(|c| c.take(number)).unwrap_or_default();
         let sighting = Sighting { item, comments };
         tell(self.out, Heard::Sighting(Box::new(sighting)))
     }

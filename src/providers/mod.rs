@@ -92,3 +92,44 @@ fn tell(out: &mut dyn Out, heard: Heard) -> Result<(), Cut> {
     out.tell(heard)
         .map_err(|Gone| Cut::because("nobody listens any more"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::checked::{Dir, GitHub};
+
+    #[test]
+    fn a_source_is_one_directory_or_a_feed_per_repository() {
+        let source = |provider| Source {
+            name: "Api".into(),
+            provider,
+            sinks: vec![],
+            policy: checked::Policy::default(),
+        };
+        let feeds = |provider| {
+            open(&source(provider))
+                .into_iter()
+                .map(|feed| (feed.slug.to_string(), feed.title, feed.host))
+                .collect::<Vec<_>>()
+        };
+        let dir = feeds(checked::Provider::Dir(Dir { path: "/in".into() }));
+        assert_eq!(dir, [("api".into(), "/in".into(), None)]);
+        let github = |base: &str| {
+            feeds(checked::Provider::GitHub(GitHub {
+                repos: vec![("Octo".into(), "api".into()), ("octo".into(), "web".into())],
+                base_url: base.into(),
+                issues: true,
+                pull_requests: true,
+                token: None,
+            }))
+        };
+        let public = github("https://api.github.com");
+        assert_eq!(public[0].0, "api~octo~api");
+        assert_eq!(public[0].1, "Octo/api");
+        assert_eq!(public[1].0, "api~octo~web");
+        assert_eq!(public[1].2.as_deref(), Some("api.github.com"));
+        let own = github("https://ghe.test:8443/api/v3");
+        assert_eq!(own[0].0, "api~ghe.test~octo~api");
+        assert_eq!(github("http://[::1]:80")[0].0, "api~1~octo~api");
+    }
+}

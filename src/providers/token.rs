@@ -133,3 +133,101 @@ fn end(child: &mut Child) {
     let _ = child.kill();
     let _ = child.wait();
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "tests")]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    /// A directory of this test's own, removed when it ends.
+    struct Temp(PathBuf);
+
+    impl Temp {
+        fn new(name: &str) -> Temp {
+            let dir = std::env::temp_dir().join(format!("idempoll-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&dir).expect("a writable temp dir");
+            Temp(dir)
+        }
+    }
+
+    impl Drop for Temp {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn shell(script: &str) -> Vec<String> {
+        ["sh", "-c", script].map(str::to_string).to_vec()
+    }
+
+    /// Given token files as editors leave them (C133), when they are read, then
+    /// what is around the token goes, and what is no token is an error that
+    /// names the file and does not show what is in it (R7.4).
+    #[test]
+    fn c133_token_files_are_trimmed_and_checked() {
+        let temp = Temp::new("token");
+        let path = temp.0.join("token");
+        let from = TokenFrom::File(path.clone());
+        for good in [
+            "t0ken-example\n",
+            "t0ken-example\r\n",
+            "\u{feff}t0ken-example\n",
+            "  t0ken-example  \n",
+            "t0ken-example",
+        ] {
+            std::fs::write(&path, good).expect("written");
+            assert_eq!(read(&from), Ok(Secret::new("t0ken-example")), "{good:?}");
+        }
+        for bad in [
+            &b""[..],
+            b" \n",
+            b"\xef\xbb\xbf",
+            b"t0ken\nexample\n",
+            b"t0ken\xff",
+            b"t0k\xc3\xa9n",
+        ] {
+            std::fs::write(&path, bad).expect("written");
+            let error = read(&from).expect_err("not a token");
+            assert!(error.contains(&path.display().to_string()), "{error}");
+            assert!(!error.contains("t0k"), "{error}");
+        }
+        std::fs::remove_file(&path).expect("there");
+        let error = read(&from).expect_err("no file");
+        assert!(error.starts_with("cannot read the token file /"), "{error}");
+        let error = read(&TokenFrom::File(temp.0.clone())).expect_err("a directory");
+        assert!(error.ends_with("not a regular file"), "{error}");
+    }
+
+    #[test]
+    fn a_token_command_gives_its_standard_output() {
+        let read = |script| read(&TokenFrom::Command(shell(script)));
+        assert_eq!(read("echo noise >&2; echo t0ken"), Ok(Secret::new("t0ken")));
+        // Its end is waited for, even after that of its output.
+        assert_eq!(
+            read("echo t0ken; exec >&-; sleep 0.05"),
+            Ok(Secret::new("t0ken"))
+        );
+        let failed = read("echo t0ken; exit 3").expect_err("exit 3");
+        assert_eq!(failed, "the token command sh failed: exit status: 3");
+        let empty = read("true").expect_err("no output");
+        assert_eq!(empty, "the token command sh gives an empty token");
+        let long = read("head -c 100000 /dev/zero").expect_err("no token");
+        assert!(!long.contains('\0'));
+        let missing = super::read(&TokenFrom::Command(vec!["/no/such/program".into()]));
+        let missing = missing.expect_err("no program");
+        assert!(
+            missing.starts_with("the token command /no/such/program cannot be run: "),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn a_token_command_has_a_deadline() {
+        let soon = Duration::from_millis(100);
+        for script in ["exec sleep 60", "exec >&-; exec sleep 60"] {
+            let error = command(&shell(script), soon).expect_err("too slow");
+            assert_eq!(error, "did not end within 0.1 s");
+        }
+    }
+}

@@ -267,10 +267,10 @@ fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> 
             ours.map(|run| run.accepted.runner.pid),
         ));
     }
-    let orphan = ours.and_then(orphan);
-    Ok(match (run.and_then(|run| run.ended), orphan) {
-        (Some(ended), _) => State::Settled(ended),
-        (None, Some(group)) => State::Orphaned(group),
+    let orphan = ours.filter(|run| run.ended.is_none()).and_then(orphan);
+    Ok(match (orphan, run.and_then(|run| run.ended)) {
+        (Some(group), _) => State::Orphaned(group),
+        (None, Some(ended)) => State::Settled(ended),
         (None, None) => State::Missing,
     })
 }
@@ -298,21 +298,27 @@ fn read_text(file: &File) -> io::Result<Vec<u8>> {
 
 /// Takes the whole lines up to the first that is none of ours.
 fn parse(text: &[u8]) -> io::Result<Option<Run>> {
+    /// What every version's first line has.
+    #[derive(Deserialize)]
+    struct Format {
+        version: u32,
+    }
     let mut lines = text
         .split_inclusive(|b| *b == b'\n')
-        .filter(|line| line.ends_with(b"\n"))
-        .map_while(|line| serde_json::from_slice(line).ok());
-    let mut run = match lines.next() {
-        Some(Line::Accepted(accepted)) => Run {
+        .filter(|line| line.ends_with(b"\n"));
+    let first = lines.next().unwrap_or_default();
+    if serde_json::from_slice(first).is_ok_and(|format: Format| format.version > 1) {
+        return Err(io::Error::other("a newer idempoll wrote it"));
+    }
+    let mut run = match serde_json::from_slice(first) {
+        Ok(Line::Accepted(accepted)) => Run {
             accepted,
             started: None,
             ended: None,
         },
         _ => return Ok(None),
     };
-    if run.accepted.version != 1 {
-        return Err(io::Error::other("it was written by a newer idempoll"));
-    }
+    let lines = lines.map_while(|line| serde_json::from_slice(line).ok());
     for line in lines {
         match line {
             Line::Accepted(_) => break,

@@ -17,7 +17,7 @@ use super::atomic::{self, Batch, cannot_write};
 use super::blocks::{EVENTS_PREFIX, Plan, events_name};
 use super::layout::Layout;
 use super::pending::Index;
-use super::reader::{self, LoadError, Reader, aside_path, cannot_read};
+use super::reader::{self, LoadError, Reader, aside_path, cannot_read, read_file};
 use super::{disk, head};
 use crate::engine::delivery::Slug;
 use crate::engine::record::Record;
@@ -38,6 +38,8 @@ pub struct Ledger {
     later: BTreeMap<Slug, Files>,
     /// Files that could not be loaded and so must not be replaced, and why.
     held: HashMap<PathBuf, String>,
+    /// Records whose last save failed: what is visible may not be durable.
+    unsure: HashSet<Slug>,
     /// Feeds whose watch file is known to be right.
     pub(super) watched: HashSet<Slug>,
 }
@@ -75,6 +77,7 @@ impl Ledger {
             layout,
             later: BTreeMap::new(),
             held: HashMap::new(),
+            unsure: HashSet::new(),
             watched: HashSet::new(),
         })
     }
@@ -92,6 +95,7 @@ impl Ledger {
                 reason: e.to_string(),
             })?;
         }
+        self.make_sure(slug)?;
         let loaded = reader::load(&self.layout, slug);
         self.hold(self.layout.item(slug), &loaded);
         match loaded {
@@ -135,7 +139,9 @@ impl Ledger {
         record.stored.event_blocks = plan.event_blocks;
         let mut batch = Batch::new(&self.layout.item_temps());
         batch.push(self.layout.item(slug), &head);
+        self.unsure.insert(slug.clone());
         batch.commit()?;
+        self.unsure.remove(slug);
         if moved {
             self.remove_unlisted_blocks(slug, record);
         }
@@ -216,6 +222,25 @@ impl Ledger {
     #[must_use]
     pub fn reader(&self) -> Reader {
         Reader::new(self.layout.clone())
+    }
+
+    /// After a save that failed in its last step the new record may be what is
+    /// loaded, and the old one what a power cut brings back. Writes what is
+    /// there anew, so that what is loaded is durable.
+    fn make_sure(&mut self, slug: &Slug) -> Result<(), LoadError> {
+        if !self.unsure.contains(slug) {
+            return Ok(());
+        }
+        let path = self.layout.item(slug);
+        if let Some((bytes, _)) = read_file(&path)? {
+            let mut batch = Batch::new(&self.layout.item_temps());
+            batch.push(path, &bytes);
+            batch.commit().map_err(|e| LoadError::Unreadable {
+                reason: e.to_string(),
+            })?;
+        }
+        self.unsure.remove(slug);
+        Ok(())
     }
 
     /// Remembers whether the file at `path` may be replaced, now that it was loaded or not.

@@ -2,11 +2,13 @@
 
 use idempoll::config::checked;
 use idempoll::engine::delivery::{Delivery, EventKind, Outcome, Slug};
+use idempoll::os::poll::{For, ready};
 use idempoll::os::wake::Wake;
 use idempoll::sinks::Sink;
 use idempoll::sinks::exec::Exec;
 use idempoll::sinks::receipt;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -212,6 +214,23 @@ pub fn timed<T>(f: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let value = f();
     (value, start.elapsed())
+}
+
+/// Delivers, and says how long it took; asks for a stop when that is longer than `limit`.
+pub fn deliver_within(limit: Duration, exec: &Exec, delivery: &Delivery) -> (Outcome, Duration) {
+    let stop = never();
+    let over = never();
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            let [over] = ready([Some((over.as_fd(), For::Reading))], Some(limit));
+            if !over {
+                stop.raise();
+            }
+        });
+        let delivered = timed(|| exec.deliver(delivery, &stop));
+        over.raise();
+        delivered
+    })
 }
 
 /// Sends a signal, as the shell would: `kill("KILL", "-77")`.

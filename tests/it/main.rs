@@ -11,5 +11,6 @@ mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_provider;
+mod restarts;
 mod rooms;
 mod world;

@@ -171,3 +171,34 @@ fn http_date(text: &str) -> Option<Time> {
     let date: SystemTime = httpdate::parse_http_date(text.trim()).ok()?;
     Some(Time::from(date))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_found_whatever_stands_around_them() {
+        let one =
+            links(r#"<https://a.test/x?a=1,2&page=2>; rel="next", <https://a.test/x>; rel="last""#);
+        assert_eq!(
+            one,
+            [
+                ("https://a.test/x?a=1,2&page=2", r#"; rel="next""#),
+                ("https://a.test/x", r#"; rel="last""#)
+            ]
+        );
+        for odd in ["", "<", "<>", "no link", "<https://a.test", "<a><b>"] {
+            links(odd);
+        }
+    }
+
+    #[test]
+    fn c052_c054_what_a_server_says_is_bounded_and_harmless() {
+        assert_eq!(
+            shown("a\u{1b}]52;c\u{7}\u{9b}\u{202e}é"),
+            r"a\u{1b}]52;c\u{7}\u{9b}\u{202e}é"
+        );
+        let long: String = "é".repeat(300);
+        assert_eq!(shown(&long).chars().count(), 201);
+    }
+}

@@ -125,8 +125,8 @@ fn r3_5_a_save_that_failed_can_be_made_again() {
         let dir = Dir::new();
         let mut ledger = open(&dir);
         let (slug, mut record) = new_record(7);
-        for id in 0..600 {
-            add_pending(&mut record, id, &payload(id, 2000));
+        for id in 0..520 {
+            add_pending(&mut record, id, &payload(id, 300));
         }
         trace::start(Break::FailsAt(at, 28));
         let done = ledger.save(&slug, &mut record);
@@ -143,4 +143,37 @@ fn r3_5_a_save_that_failed_can_be_made_again() {
             .expect("there is room again");
         assert_eq!(reload(&dir, &slug), record);
     }
+}
+
+/// Given a save whose very last sync failed, when the record is loaded again,
+/// then what is loaded is made durable first, and its marker stays until then.
+#[test]
+fn what_a_failed_save_left_visible_is_made_durable_before_it_is_believed() {
+    let dir = Dir::new();
+    let mut ledger = open(&dir);
+    let (slug, mut record) = new_record(7);
+    add_pending(&mut record, 1, "{}");
+    ledger.save(&slug, &mut record).expect("saved");
+    resolve_first(&mut record);
+    trace::start(Break::FailsAt(4, 5));
+    ledger
+        .save(&slug, &mut record)
+        .expect_err("the directory is not flushed");
+    trace::stop();
+    assert!(dir.layout().marker(&slug).exists());
+    trace::start(Break::FailsAt(5, 5));
+    let loaded = ledger.load(&slug);
+    trace::stop();
+    assert!(
+        matches!(loaded, Err(LoadError::Unreadable { .. })),
+        "{loaded:?}"
+    );
+    assert!(dir.layout().marker(&slug).exists());
+    trace::start(Break::Never);
+    let found = ledger.load(&slug).expect("it loads").expect("there");
+    assert_eq!(trace::syncs(&trace::stop()), 2);
+    assert!(!found.is_unfinished() && !dir.layout().marker(&slug).exists());
+    trace::start(Break::Never);
+    assert!(ledger.load(&slug).is_ok());
+    assert_eq!(trace::syncs(&trace::stop()), 0);
 }

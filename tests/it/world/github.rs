@@ -91,6 +91,17 @@ impl Repo {
         self.set(number.expect("ends in a number"), "edited", id.into());
     }
 
+    /// The comments on an item: id and time of creation.
+    pub fn comments_of(&self, number: u64) -> Vec<(String, Time)> {
+        let end = format!("/issues/{number}");
+        let of = |c: &&Value| c["issue_url"].as_str().is_some_and(|u| u.ends_with(&end));
+        let told = self.comments.values().filter(of).map(|c| {
+            let at = c["created_at"].as_str().and_then(|t| t.parse().ok());
+            (c["id"].to_string(), at.expect("set by comment()"))
+        });
+        told.collect()
+    }
+
     /// Answers a request.
     pub fn answer(&self, asked: &Asked) -> Reply {
         let reply = match asked.path().strip_prefix("/repos/octo/widgets/issues") {

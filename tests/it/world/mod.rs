@@ -2,4 +2,5 @@
 
 pub mod forge;
 pub mod github;
+pub mod program;
 pub mod sim;

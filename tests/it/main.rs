@@ -6,6 +6,7 @@
     reason = "tests may spawn, print and look at the clock"
 )]
 
+mod commands;
 mod engine_worlds;
 mod exec_sink;
 mod exec_world;

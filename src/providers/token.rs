@@ -1,12 +1,11 @@
 //! Reading a token from where the config says it is.
 
 use crate::config::checked::TokenFrom;
+use crate::config::secret;
 use crate::error::Error;
 use crate::net::Secret;
-use crate::os::regular::open_regular;
 use std::fmt;
 use std::io::Read as _;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
@@ -25,30 +24,17 @@ const LOOK: Duration = Duration::from_millis(10);
 /// # Errors
 /// What is wrong with which place, in a sentence that never shows the token.
 pub fn read(from: &TokenFrom) -> Result<Secret, String> {
-    let place = Place(from);
-    let bytes = match from {
-        TokenFrom::Env(name) => std::env::var_os(name)
-            .ok_or_else(|| format!("{place} is not set"))?
-            .into_encoded_bytes(),
-        TokenFrom::File(path) => {
-            file(path).map_err(|e| Error::new(format!("cannot read {place}"), e).to_string())?
-        }
+    let said = |e: Error| e.to_string();
+    let secret = match from {
+        TokenFrom::Env(name) => secret::Secret::from_env(name).map_err(said)?,
+        TokenFrom::File(path) => secret::Secret::from_file(path).map_err(said)?,
         TokenFrom::Command(words) => {
-            command(words, DEADLINE).map_err(|e| format!("{place} {e}"))?
+            let place = Place(from);
+            let printed = command(words, DEADLINE).map_err(|e| format!("{place} {e}"))?;
+            secret::Secret::from_bytes(&printed, &place.to_string()).map_err(said)?
         }
     };
-    let text = String::from_utf8(bytes)
-        .map_err(|_| format!("{place} gives something that is not UTF-8"))?;
-    let token = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
-    if token.is_empty() {
-        return Err(format!("{place} gives an empty token"));
-    }
-    if !token.bytes().all(|b| b.is_ascii_graphic()) {
-        return Err(format!(
-            "{place} gives a token with blanks, line ends or other odd characters inside"
-        ));
-    }
-    Ok(Secret::new(token))
+    Ok(Secret::new(secret.expose()))
 }
 
 /// Where a token comes from, as the user calls it.
@@ -66,13 +52,6 @@ impl fmt::Display for Place<'_> {
             }
         }
     }
-}
-
-fn file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let (file, _) = open_regular(path)?;
-    let mut bytes = Vec::new();
-    file.take(MAX_TOKEN).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }
 
 /// Runs a command to its end and takes its standard output.
@@ -197,7 +176,7 @@ mod tests {
         }
         std::fs::remove_file(&path).expect("there");
         let error = read(&from).expect_err("no file");
-        assert!(error.starts_with("cannot read the token file /"), "{error}");
+        assert!(error.starts_with("cannot read the secret in /"), "{error}");
         let error = read(&TokenFrom::File(temp.0.clone())).expect_err("a directory");
         assert!(error.ends_with("not a regular file"), "{error}");
     }
@@ -214,7 +193,7 @@ mod tests {
         let failed = read("echo t0ken; exit 3").expect_err("exit 3");
         assert_eq!(failed, "the token command sh failed: exit status: 3");
         let empty = read("true").expect_err("no output");
-        assert_eq!(empty, "the token command sh gives an empty token");
+        assert_eq!(empty, "cannot use the secret in the token command sh: it is empty");
         let long = read("head -c 100000 /dev/zero").expect_err("no token");
         assert!(!long.contains('\0'));
         let missing = super::read(&TokenFrom::Command(vec!["/no/such/program".into()]));

@@ -537,8 +537,11 @@ impl Engine {
         }
     }
 
+    /// What was saved later is made durable once its listing is over, however it
+    /// ended; while one goes on, its end does it, before the cursor moves.
     fn last_flush(&mut self) -> Option<Step> {
-        (self.unflushed && self.store_trouble.is_none()).then_some(Step::Flush)
+        let listing = self.walk.is_some();
+        (self.unflushed && !listing && self.store_trouble.is_none()).then_some(Step::Flush)
     }
 
     fn saved(&mut self, now: Time, slug: &Slug) {

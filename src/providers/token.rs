@@ -193,7 +193,10 @@ mod tests {
         let failed = read("echo t0ken; exit 3").expect_err("exit 3");
         assert_eq!(failed, "the token command sh failed: exit status: 3");
         let empty = read("true").expect_err("no output");
-        assert_eq!(empty, "cannot use the secret in the token command sh: it is empty");
+        assert_eq!(
+            empty,
+            "cannot use the secret in the token command sh: it is empty"
+        );
         let long = read("head -c 100000 /dev/zero").expect_err("no token");
         assert!(!long.contains('\0'));
         let missing = super::read(&TokenFrom::Command(vec!["/no/such/program".into()]));

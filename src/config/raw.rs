@@ -6,13 +6,13 @@
 use super::spot::kind_of;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::os::file::open_regular_or_link;
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -24,20 +24,14 @@ pub(super) fn read(file: &Path) -> Result<String, Error> {
     let wrong = |cause: &dyn Display| {
         Error::usage(format!("cannot read the config {}", file.display()), cause)
     };
-    // A named pipe would block the open for as long as nobody writes.
-    let meta = std::fs::metadata(file).map_err(|e| match e.kind() {
+    let opened = open_regular_or_link(file).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => wrong(&e).hint("'idempoll init' writes one to start from"),
         _ => wrong(&e),
     })?;
-    if meta.is_dir() {
-        return Err(wrong(&"it is a directory"));
-    }
-    if !meta.is_file() {
-        return Err(wrong(&"it is not a regular file"));
-    }
     let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|f| f.take(LIMIT + 1).read_to_end(&mut bytes))
+    opened
+        .take(LIMIT + 1)
+        .read_to_end(&mut bytes)
         .map_err(|e| wrong(&e))?;
     if bytes.len() as u64 > LIMIT {
         return Err(wrong(&"it is larger than 4 MiB"));

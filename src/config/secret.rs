@@ -5,8 +5,8 @@
 //! ASCII, because it goes into a header. No message ever shows any of it.
 
 use crate::error::Error;
+use crate::os::file::open_regular_or_link;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -70,13 +70,8 @@ impl Secret {
         let wrong = |cause: &dyn fmt::Display| {
             Error::usage(format!("cannot read the secret in {origin}"), cause)
         };
-        // A named pipe would block the open for as long as nobody writes.
-        let meta = std::fs::metadata(file).map_err(|e| wrong(&e))?;
-        if !meta.is_file() {
-            return Err(wrong(&"it is not a regular file"));
-        }
         let mut bytes = Vec::new();
-        File::open(file)
+        open_regular_or_link(file)
             .and_then(|f| f.take(LIMIT + 1).read_to_end(&mut bytes))
             .map_err(|e| wrong(&e))?;
         if bytes.len() as u64 > LIMIT {

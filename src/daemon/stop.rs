@@ -172,8 +172,9 @@ impl Target {
     fn is_alive(&self) -> bool {
         match &self.handle {
             Some(handle) => matches!(handle.ended(Duration::ZERO), Ok(false)),
-            None => proc::stat(self.pid)
-                .is_some_and(|s| !s.zombie && Some(s.start_time) == self.start_time),
+            None => self
+                .start_time
+                .is_some_and(|start_time| proc::lives(self.pid, start_time)),
         }
     }
 
@@ -413,6 +414,7 @@ mod tests {
     use super::super::stand_in::{LONG, NOBODY, Scratch, StandIn, as_nobody, command};
     use super::*;
     use crate::exit::Exit;
+    use crate::os::proc::Stat;
     use std::os::unix::fs::{PermissionsExt, chown};
     use std::process::{Child, Command};
 
@@ -551,7 +553,7 @@ mod tests {
         assert_eq!(run(&scratch, LONG), Ok(Stopped::Gone { pid: Some(pid) }));
         assert!(!scratch.pidfile().exists());
         // Not reaped by us yet: ended, and so no reason to wait on.
-        assert!(proc::stat(pid).is_some_and(|s| s.zombie));
+        assert!(Stat::of(pid).is_some_and(|s| s.zombie));
         let lock = RunLock::acquire(&scratch.state(), &scratch.pidfile(), Duration::ZERO);
         drop(lock.expect("the lock is free"));
         assert_eq!(poller.end().0, Some(0));
@@ -567,7 +569,7 @@ mod tests {
             let poller = StandIn::ready(part, &scratch);
             let pid = poller.pid();
             assert_eq!(run(&scratch, LONG), Ok(Stopped::Gone { pid: Some(pid) }));
-            assert!(proc::stat(pid).is_some_and(|s| s.zombie), "{part}");
+            assert!(Stat::of(pid).is_some_and(|s| s.zombie), "{part}");
             let file = file::open_directory(&scratch.state()).expect("it is there");
             let locked = Locked::exclusive(file).expect("flock works");
             assert!(locked.is_ok(), "{part}");
@@ -667,7 +669,7 @@ mod tests {
         for (why, change) in cases {
             let mut run_info = holder::this_process(Path::new("/c"), &scratch.pidfile());
             run_info.pid = stranger.pid().get();
-            run_info.start_time = proc::stat(stranger.pid()).map(|s| s.start_time);
+            run_info.start_time = Stat::of(stranger.pid()).map(|s| s.start_time);
             change(&mut run_info);
             run_info.write(&scratch.state()).expect("it can be written");
             let said = said(run(&scratch, SHORT));
@@ -719,7 +721,7 @@ mod tests {
         let lock = RunLock::acquire(&scratch.state(), &scratch.pidfile(), PATIENCE);
         let mut run_info = holder::this_process(Path::new("/c"), &scratch.pidfile());
         run_info.pid = stranger.pid().get();
-        run_info.start_time = proc::stat(stranger.pid()).map(|s| s.start_time);
+        run_info.start_time = Stat::of(stranger.pid()).map(|s| s.start_time);
         run_info.write(&scratch.state()).expect("it can be written");
         if chown(RunInfo::path(&scratch.state()), Some(NOBODY), None).is_err() {
             return;

@@ -3,7 +3,7 @@
 use crate::config::checked::TokenFrom;
 use crate::error::Error;
 use crate::net::Secret;
-use crate::os::regular::open_regular;
+use crate::os::file::open_regular_or_link;
 use std::fmt;
 use std::io::Read as _;
 use std::path::Path;
@@ -69,9 +69,10 @@ impl fmt::Display for Place<'_> {
 }
 
 fn file(path: &Path) -> std::io::Result<Vec<u8>> {
-    let (file, _) = open_regular(path)?;
     let mut bytes = Vec::new();
-    file.take(MAX_TOKEN).read_to_end(&mut bytes)?;
+    open_regular_or_link(path)?
+        .take(MAX_TOKEN)
+        .read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

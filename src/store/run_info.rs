@@ -18,7 +18,7 @@
 
 use crate::engine::time::Time;
 use crate::error::Error;
-use crate::os::file::{self, Facts, Kind};
+use crate::os::file::{self, Facts};
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -133,12 +133,8 @@ impl RunInfo {
     /// Reads it. `None` when it is missing, unreadable or damaged.
     #[must_use]
     pub fn read(state_dir: &Path) -> Option<RunInfo> {
-        let path = RunInfo::path(state_dir);
-        let regular = |f: &Facts| f.kind == Kind::File && f.size <= LARGEST;
-        // Looked at before it is opened as well: opening a device can have effects.
-        Facts::at(&path).ok().filter(regular)?;
-        let file = file::open_to_read(&path).ok()?;
-        let facts = Facts::of(&file).ok().filter(regular)?;
+        let file = file::open_regular(&RunInfo::path(state_dir)).ok()?;
+        let facts = Facts::of(&file).ok().filter(|f| f.size <= LARGEST)?;
         let mut text = Vec::new();
         file.take(LARGEST).read_to_end(&mut text).ok()?;
         let mut info: RunInfo = serde_json::from_slice(&text).ok()?;

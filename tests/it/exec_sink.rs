@@ -5,12 +5,15 @@ use crate::exec_world::{
     state, timed,
 };
 use idempoll::engine::delivery::{Outcome, Receipt};
-use idempoll::os::process::Stat;
+use idempoll::os::flock;
+use idempoll::os::pid::Pid;
+use idempoll::os::proc::Stat;
 use idempoll::os::wake::Wake;
 use idempoll::sinks::Sink;
 use idempoll::sinks::receipt::{self, Word};
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsFd;
 use std::time::Duration;
 
 /// Logs that it began, waits for the gate, logs that it is done.
@@ -286,7 +289,7 @@ fn c075_no_defunct_children() {
     // Other tests have children that end at this moment: only those that stay count.
     let us = std::process::id();
     let defunct = || -> BTreeSet<u32> {
-        let all = Stat::all().filter(|s| s.dead).map(|s| s.pid);
+        let all = Stat::all().filter(|s| s.zombie).map(|s| s.pid.get());
         all.filter(|pid| state(*pid).is_some_and(|(_, parent)| parent == us))
             .collect()
     };
@@ -488,10 +491,11 @@ fn c092_ctrl_c_does_not_reach_the_command() {
     poller.0.wait().expect("it is ours");
     let d = delivery(1, "");
     let run = world.running(&d);
-    let runner = Stat::of(run.accepted.runner.pid).expect("it lives");
-    assert_eq!(runner.session, runner.pid);
+    let stat = |pid| Pid::new(pid).and_then(Stat::of);
+    let runner = stat(run.accepted.runner.pid).expect("it lives");
+    assert_eq!(runner.session, runner.pid.get());
     let command = run.started.expect("it started").command;
-    assert_eq!(Stat::of(command.pid).map(|s| s.group), Some(command.pid));
+    assert_eq!(stat(command.pid).map(|s| s.group), Some(command.pid));
     world.touch("gate");
     assert_eq!(world.sink("").wait(&d, &never()), Outcome::Delivered);
     assert_eq!(world.lines("log"), ["begun", "done"]);
@@ -511,7 +515,7 @@ fn a_command_without_its_runner_is_running_until_it_ends() {
         kill("KILL", &run.accepted.runner.pid.to_string());
         eventually("a free receipt", || {
             let file = fs::File::open(world.receipt_path(&d)).expect("it is there");
-            (!idempoll::os::process::is_locked(&file).expect("flock works")).then_some(())
+            (!flock::is_held(file.as_fd()).expect("flock works")).then_some(())
         });
         assert_eq!(sink.settle(&d), Receipt::Running);
         assert!(!delivering.is_finished());

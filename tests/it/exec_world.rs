@@ -2,7 +2,7 @@
 
 use idempoll::config::checked;
 use idempoll::engine::delivery::{Delivery, EventKind, Outcome, Slug};
-use idempoll::os::poll::{For, ready};
+use idempoll::os::wait::{For, ready};
 use idempoll::os::wake::Wake;
 use idempoll::sinks::Sink;
 use idempoll::sinks::exec::Exec;

@@ -172,11 +172,11 @@ fn why(kind: &ParseErrorKind) -> String {
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn a_file_that_cannot_be_the_config_is_refused_by_name() {
-        let dir = std::env::temp_dir().join(format!("idempoll-raw-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        let dir = Scratch::new();
         let file = dir.join("c.json");
         let about = file.display().to_string();
 
@@ -207,7 +207,6 @@ mod tests {
         assert_eq!(read(&file).as_deref(), Ok("{\r\n}"), "no byte-order mark");
         std::fs::write(&file, "").expect("a temporary file");
         assert_eq!(read(&file).as_deref(), Ok(""));
-        std::fs::remove_dir_all(&dir).expect("our own directory");
     }
 
     #[test]

@@ -295,6 +295,7 @@ pub fn is_writable_directory(directory: BorrowedFd<'_>) -> io::Result<()> {
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn only_regular_files_are_opened_and_a_link_only_where_it_may_be_one() {
@@ -310,11 +311,8 @@ mod tests {
             let e = open(Path::new("no such file")).expect_err("missing");
             assert_eq!(e.kind(), io::ErrorKind::NotFound);
         }
-        let name = |what| format!("idempoll-file-{what}-{}", std::process::id());
-        let (link, fifo) = (
-            std::env::temp_dir().join(name("link")),
-            std::env::temp_dir().join(name("fifo")),
-        );
+        let dir = Scratch::new();
+        let (link, fifo) = (dir.join("link"), dir.join("fifo"));
         let target = std::env::current_dir().expect("there is one");
         std::os::unix::fs::symlink(target.join("Cargo.toml"), &link).expect("a link");
         let made = std::process::Command::new("mkfifo").arg(&fifo).status();
@@ -326,14 +324,13 @@ mod tests {
         refused(open_regular(&fifo), "a FIFO");
         refused(open_regular_or_link(&fifo), "a FIFO");
         refused(open_append(&fifo), "a FIFO");
-        fs::remove_file(&link).expect("it is ours");
-        fs::remove_file(&fifo).expect("it is ours");
     }
 
     /// Given what is put there after it was looked at, then the flags refuse it too.
     #[test]
     fn opening_itself_follows_no_link_and_waits_for_no_fifo() {
-        let path = std::env::temp_dir().join(format!("idempoll-late-{}", std::process::id()));
+        let dir = Scratch::new();
+        let path = dir.join("late");
         std::os::unix::fs::symlink("/etc/passwd", &path).expect("a link");
         let e = open_existing(&path).expect_err("a link");
         assert_eq!(e.raw_os_error(), Some(libc::ELOOP));
@@ -343,6 +340,5 @@ mod tests {
         assert!(made.expect("mkfifo is there").success());
         let read = open(&path, File::options().read(true), CAREFULLY);
         assert!(read.and_then(regular).is_err(), "a FIFO");
-        fs::remove_file(&path).expect("it is ours");
     }
 }

@@ -552,7 +552,6 @@ fn c093_r7_4_a_command_inherits_no_descriptor_and_no_secret() {
         awk '/^Sig(Ign|Blk):/ {print $2}' /proc/self/status >"$1/signals"
         exec ls -l /proc/self/fd"#;
     let inner = world.poller_command("deliver", script, 2);
-    #[allow(clippy::disallowed_methods, reason = "tests")]
     let mut command = std::process::Command::new("sh");
     command
         .args([
@@ -646,7 +645,6 @@ fn r6_2_a_try_that_has_a_receipt_is_not_run_again() {
 /// R3.6: Given a receipt that is empty, torn, full of zeros or garbage; when it
 /// is settled; then it is missing, and the delivery runs.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "tests")]
 fn r3_6_a_torn_receipt_is_none() {
     let world = World::new();
     let sink = world.sink(r#"echo begun >>"$1/log""#);
@@ -677,7 +675,6 @@ fn r3_6_a_torn_receipt_is_none() {
 /// Given a receipt of a newer version, or something that is no file of ours;
 /// when the try is asked for; then it is left as it is and nothing runs.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "tests")]
 fn a_receipt_that_cannot_be_read_is_not_run_over() {
     let world = World::new();
     let sink = world.sink(r#"echo begun >>"$1/log""#);
@@ -704,7 +701,6 @@ fn a_receipt_that_cannot_be_read_is_not_run_over() {
 /// R3.5: Given a receipt that cannot be made; when a delivery comes; then
 /// nothing is begun or spent, and it works once there is room.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "tests")]
 fn r3_5_without_a_receipt_nothing_is_begun() {
     let world = World::new();
     let sink = world.sink(r#"echo begun >>"$1/log""#);
@@ -723,7 +719,6 @@ fn r3_5_without_a_receipt_nothing_is_begun() {
 /// with no room at all; when a delivery comes; then the output is left out of
 /// the one, and with the other nothing is begun.
 #[test]
-#[allow(clippy::disallowed_methods, reason = "tests")]
 fn r3_5_a_full_disk_loses_the_output_before_the_outcome() {
     for (fill, begun, outcome, receipt) in [
         ("true", 1, "Delivered", vec!["0 60006"]),

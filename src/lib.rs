@@ -11,7 +11,8 @@
 //! * [`daemon`] is the live process: its lock, its end, its clocks and threads
 //! * [`cli`] is what the user types, and the answers
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
-//! * [`error`], [`exit`] and [`terminal`] are words all rooms share
+//! * [`error`], [`exit`] and [`terminal`] are words all rooms share;
+//!   `scratch` is a directory for their tests
 //!
 //! Arrows go one way: `cli -> daemon, store, config, sinks (receipts)`;
 //! `daemon -> engine, config, providers, sinks, store, os`; `providers, sinks
@@ -27,6 +28,8 @@ pub mod exit;
 pub mod net;
 pub mod os;
 pub mod providers;
+#[cfg(test)]
+mod scratch;
 pub mod sinks;
 pub mod store;
 pub mod terminal;

@@ -1,8 +1,8 @@
 //! Tests: what the commands that read answer over a real state directory.
 
+use super::answer;
 use super::args::{self, Args};
 use super::out::tests::{captured, text};
-use super::{answer, clean_dir};
 use crate::engine::delivery::{EventKind, Key, Slug};
 use crate::engine::entry::Entry;
 use crate::engine::item::ItemRef;
@@ -12,13 +12,14 @@ use crate::engine::record::{
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::scratch::Scratch;
 use crate::store::journal::Journal;
 use crate::store::requests;
 use crate::store::run_info::{LastCycle, RunInfo, SourceInfo};
 use crate::store::{Layout, Ledger};
 use serde_json::{Map, Value, json};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const HOSTILE: &str = "Nice\u{1b}]52;c;x\u{7} \u{202e}gnp\r\nlevel=info forged";
 
@@ -131,13 +132,13 @@ fn plain() -> Record {
     }
 }
 
-/// A state directory, removed at the end.
-struct World(PathBuf);
+/// A state directory.
+struct World(Scratch);
 
 impl World {
-    fn new(name: &str, records: Vec<Record>) -> World {
-        let world = World(clean_dir(name));
-        let mut ledger = Ledger::open(Layout::new(&world.0)).expect("a new ledger");
+    fn new(records: Vec<Record>) -> World {
+        let world = World(Scratch::new());
+        let mut ledger = Ledger::open(Layout::new(&*world.0)).expect("a new ledger");
         for mut record in records {
             let slug = Slug::new(&record.source, &record.item);
             ledger.save(&slug, &mut record).expect("it saves");
@@ -171,12 +172,6 @@ impl World {
     }
 }
 
-impl Drop for World {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn keys(value: &Value) -> Vec<&str> {
     let object = value.as_object().expect("an object");
     object.keys().map(String::as_str).collect()
@@ -184,7 +179,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn items_lists_what_is_known_and_what_is_unfinished() {
-    let world = World::new("items", vec![rich(), plain()]);
+    let world = World::new(vec![rich(), plain()]);
     let all = world.json("items --json", Exit::Done);
     assert_eq!(
         all[1],
@@ -211,7 +206,7 @@ fn items_lists_what_is_known_and_what_is_unfinished() {
 /// then every line is ours and harmless; long titles are cut between characters (C052, C054).
 #[test]
 fn c052_upstream_text_forges_no_line() {
-    let world = World::new("c052", vec![rich(), plain()]);
+    let world = World::new(vec![rich(), plain()]);
     let list = world.run("items", Exit::Done);
     assert_eq!(list.lines().count(), 3, "{list}");
     assert!(list.contains("\\x1b]52;c;x\\x07 \\u{202e}gnp\\r\\nlevel=info forged"));
@@ -228,7 +223,7 @@ fn c052_upstream_text_forges_no_line() {
 
 #[test]
 fn show_tells_how_each_event_stands() {
-    let world = World::new("show", vec![rich()]);
+    let world = World::new(vec![rich()]);
     let sheet = world.json("show GitHub:Octo/api#7 --json", Exit::Done);
     assert_eq!(sheet["ref"], "github:octo/API#7");
     let lines = sheet["deliveries"].as_array().expect("a list");
@@ -279,7 +274,7 @@ fn one_item_in_two_sources_is_shown_for_both() {
         source: "other".into(),
         ..rich()
     };
-    let world = World::new("two", vec![rich(), other]);
+    let world = World::new(vec![rich(), other]);
     let text = world.run("show github:octo/api#7", Exit::Done);
     assert!(
         text.contains("source api\n") && text.contains("source other\n"),
@@ -289,8 +284,8 @@ fn one_item_in_two_sources_is_shown_for_both() {
 
 #[test]
 fn a_record_that_cannot_be_read_hides_no_other() {
-    let world = World::new("damaged", vec![rich(), plain()]);
-    let file = Layout::new(&world.0).items().join("inbox~1.json");
+    let world = World::new(vec![rich(), plain()]);
+    let file = Layout::new(&*world.0).items().join("inbox~1.json");
     std::fs::write(&file, "{").expect("our own file");
     let (result, text) = world.try_run("items");
     let e = result.expect_err("one is missing");
@@ -303,7 +298,7 @@ fn a_record_that_cannot_be_read_hides_no_other() {
 /// has every key there is, and the exit code tells the cases apart (R1.7).
 #[test]
 fn status_tells_not_running_from_dead() {
-    let world = World::new("status", vec![rich()]);
+    let world = World::new(vec![rich()]);
     let run = RunInfo {
         version: 1,
         pid: 4711,
@@ -376,8 +371,8 @@ fn status_tells_not_running_from_dead() {
         "{text}"
     );
     assert!(world.0.join("poll.pid").exists(), "looking changes nothing");
-    let gone = World(clean_dir("status-gone"));
-    std::fs::remove_dir_all(&gone.0).expect("our own directory");
+    let gone = World(Scratch::new());
+    std::fs::remove_dir_all(&*gone.0).expect("our own directory");
     assert!(world_is_untouched(&gone.0, || drop(
         gone.run("status", Exit::NotRunning)
     )));
@@ -390,7 +385,7 @@ fn world_is_untouched(dir: &Path, look: impl FnOnce()) -> bool {
 
 #[test]
 fn the_rate_limits_on_record_are_shown() {
-    let world = World::new("hosts", Vec::new());
+    let world = World::new(Vec::new());
     std::fs::create_dir_all(world.0.join("hosts")).expect("a directory");
     let host = json!({"version": 1, "host": "api.github.com", "limit": 5000, "remaining": 10});
     std::fs::write(world.0.join("hosts/a.json"), host.to_string()).expect("a file");
@@ -405,8 +400,8 @@ fn the_rate_limits_on_record_are_shown() {
 
 #[test]
 fn events_are_shown_as_asked() {
-    let world = World::new("events", Vec::new());
-    let mut journal = Journal::open(Layout::new(&world.0));
+    let world = World::new(Vec::new());
+    let mut journal = Journal::open(Layout::new(&*world.0));
     let item: ItemRef = "dir:inbox#7".parse().expect("a ref");
     for entry in [
         Entry::new(at("2026-08-05T10:00:00Z"), "poll.cycle").with("items", 3),
@@ -433,7 +428,7 @@ fn events_are_shown_as_asked() {
 
 #[test]
 fn retry_asks_only_for_what_was_given_up() {
-    let world = World::new("retry", vec![rich(), plain()]);
+    let world = World::new(vec![rich(), plain()]);
     assert_eq!(
         world.refused("retry dir:inbox#1"),
         "nothing of dir:inbox#1 was given up"
@@ -447,10 +442,10 @@ fn retry_asks_only_for_what_was_given_up() {
         "dir:inbox#2 is not known"
     );
     assert!(
-        !requests::any(&Layout::new(&world.0)),
+        !requests::any(&Layout::new(&*world.0)),
         "nothing was asked for"
     );
-    let idle = World::new("retry-idle", vec![plain()]);
+    let idle = World::new(vec![plain()]);
     assert_eq!(
         idle.run("retry --all", Exit::Done),
         "nothing was given up\n"
@@ -461,7 +456,7 @@ fn retry_asks_only_for_what_was_given_up() {
 /// waits again with its full budget, and the next retry finds nothing (R6.7).
 #[test]
 fn r6_7_retry_rearms_without_a_poller() {
-    let world = World::new("rearm", vec![rich()]);
+    let world = World::new(vec![rich()]);
     let config = world.0.join("c.json");
     let text = r#"{ "authorized_users": ["octocat"],
         "sources": [{ "name": "api", "provider": "github", "repos": ["octo/API"], "sinks": ["agent"] }],

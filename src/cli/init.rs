@@ -162,13 +162,7 @@ mod tests {
     use super::*;
     use crate::cli::out::tests::{captured, text};
     use crate::config::{Overrides, keys, load};
-
-    fn dir(name: &str) -> PathBuf {
-        let dir = std::env::temp_dir().join(format!("idempoll-init-{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
-        dir
-    }
+    use crate::scratch::Scratch;
 
     fn init(provider: &str, path: PathBuf) -> Result<String, Error> {
         let (mut out, bytes) = captured();
@@ -185,7 +179,7 @@ mod tests {
     #[test]
     fn the_config_it_writes_is_right_for_every_provider() {
         for (provider, _) in keys::PROVIDERS {
-            let dir = dir(provider);
+            let dir = Scratch::new();
             let said = init(provider, dir.join("c.json")).expect("it writes");
             assert!(said.contains(&format!("wrote {}", dir.join("c.json").display())));
             let overrides = Overrides {
@@ -195,16 +189,15 @@ mod tests {
             let (config, warnings) = load(&dir.join("c.json"), &overrides).expect("it is right");
             assert_eq!(warnings, Vec::<String>::new());
             assert_eq!(config.sources.len(), 1);
-            std::fs::remove_dir_all(&dir).expect("our own directory");
         }
     }
 
     #[test]
     fn a_file_that_is_there_is_left_alone() {
-        let dir = dir("again");
+        let dir = Scratch::new();
         let file = dir.join("idempoll.json");
         std::fs::write(&file, "mine").expect("a file");
-        for path in [file.clone(), dir.clone()] {
+        for path in [file.clone(), dir.to_path_buf()] {
             let e = init("dir", path).expect_err("it is there");
             assert!(e.to_string().ends_with("it is there already"), "{e}");
         }
@@ -212,7 +205,6 @@ mod tests {
         assert!(!dir.join("inbox").exists(), "nothing else was made either");
         let e = init("dir", dir.join("no/c.json")).expect_err("no directory");
         assert!(e.to_string().contains("no such file or directory"), "{e}");
-        std::fs::remove_dir_all(&dir).expect("our own directory");
     }
 
     #[test]

@@ -43,12 +43,8 @@ impl Row {
             state: records::standing(record),
             pending: record.pending(),
             gave_up: record.gave_up(),
-            delivered: record.sinks.values().map(|q| q.delivered).sum(),
-            last_delivery_at: record
-                .sinks
-                .values()
-                .filter_map(|q| q.last_delivery_at)
-                .max(),
+            delivered: record.delivered(),
+            last_delivery_at: record.last_delivery_at(),
         }
     }
 }

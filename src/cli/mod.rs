@@ -114,14 +114,3 @@ impl Command {
         }
     }
 }
-
-/// A new directory for a test, which removes it.
-#[cfg(test)]
-fn clean_dir(name: &str) -> std::path::PathBuf {
-    let dir = std::env::temp_dir().join(format!("idempoll-cli-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).expect("a temporary directory");
-    std::fs::set_permissions(&dir, std::os::unix::fs::PermissionsExt::from_mode(0o700))
-        .expect("our own directory");
-    dir
-}

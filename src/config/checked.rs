@@ -1,7 +1,7 @@
 //! The config after every rule was applied: the only shape other rooms see.
 
-use crate::engine::time::Time;
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -86,6 +86,21 @@ pub enum TokenFrom {
     Command(Vec<String>),
 }
 
+impl fmt::Display for TokenFrom {
+    /// As the user calls it: `the token file /etc/idempoll/token`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TokenFrom::Env(name) => write!(f, "the environment variable {name}"),
+            TokenFrom::File(path) => write!(f, "the token file {}", path.display()),
+            // Its arguments may be as secret as what it prints.
+            TokenFrom::Command(words) => {
+                let program = words.first().map_or("", String::as_str);
+                write!(f, "the token command {program}")
+            }
+        }
+    }
+}
+
 /// A sink.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Sink {
@@ -105,6 +120,3 @@ pub struct Exec {
     /// How long it may run.
     pub timeout: Duration,
 }
-
-/// Used by the engine for a source's first watched time given in the config.
-pub type WatchFrom = Option<Time>;

@@ -115,14 +115,14 @@ pub fn places_in(file: Option<&Path>, overrides: &Overrides, env: &Env) -> Resul
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn the_state_directory_is_found_whatever_else_is_wrong_with_the_config() {
-        let dir = std::env::temp_dir().join(format!("idempoll-places-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        let dir = Scratch::new();
         let env = Env {
-            cwd: dir.clone(),
-            vars: [("HOME".into(), dir.clone().into())].into(),
+            cwd: dir.to_path_buf(),
+            vars: [("HOME".into(), dir.as_os_str().into())].into(),
         };
         let none = Overrides::default();
         let at = |o: &Overrides| places_in(None, o, &env);
@@ -160,6 +160,5 @@ mod tests {
         assert_eq!(places.pidfile, dir.join("p"));
         let e = places_in(Some(Path::new("gone.json")), &none, &env).expect_err("not there");
         assert!(e.to_string().contains("gone.json: no such file"), "{e}");
-        std::fs::remove_dir_all(&dir).expect("our own directory");
     }
 }

@@ -107,6 +107,7 @@ pub fn find(flag: Option<&Path>, env: &Env) -> Result<PathBuf, Error> {
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     fn env(cwd: &Path, vars: &[(&str, &str)]) -> Env {
         Env {
@@ -138,7 +139,7 @@ mod tests {
 
     #[test]
     fn the_config_file_is_the_first_that_exists_or_the_error_lists_them() {
-        let dir = std::env::temp_dir().join(format!("idempoll-place-{}", std::process::id()));
+        let dir = Scratch::new();
         let home = dir.join("home");
         std::fs::create_dir_all(home.join(".config/idempoll")).expect("a temporary directory");
         let home_text = home.display().to_string();
@@ -165,6 +166,5 @@ mod tests {
         let named = [vars[0], ("IDEMPOLL_CONFIG", "sub/c.json")];
         assert_eq!(at(None, &named), Ok(dir.join("sub/c.json")));
         assert_eq!(at(Some("./x.json"), &named), Ok(dir.join("x.json")));
-        std::fs::remove_dir_all(&dir).expect("our own directory");
     }
 }

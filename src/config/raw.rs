@@ -6,13 +6,13 @@
 use super::spot::kind_of;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::os::file::open_regular_or_link;
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 use jsonc_parser::errors::ParseErrorKind;
 use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 use std::cell::RefCell;
 use std::fmt::Display;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
@@ -24,20 +24,14 @@ pub(super) fn read(file: &Path) -> Result<String, Error> {
     let wrong = |cause: &dyn Display| {
         Error::usage(format!("cannot read the config {}", file.display()), cause)
     };
-    // A named pipe would block the open for as long as nobody writes.
-    let meta = std::fs::metadata(file).map_err(|e| match e.kind() {
+    let opened = open_regular_or_link(file).map_err(|e| match e.kind() {
         std::io::ErrorKind::NotFound => wrong(&e).hint("'idempoll init' writes one to start from"),
         _ => wrong(&e),
     })?;
-    if meta.is_dir() {
-        return Err(wrong(&"it is a directory"));
-    }
-    if !meta.is_file() {
-        return Err(wrong(&"it is not a regular file"));
-    }
     let mut bytes = Vec::new();
-    File::open(file)
-        .and_then(|f| f.take(LIMIT + 1).read_to_end(&mut bytes))
+    opened
+        .take(LIMIT + 1)
+        .read_to_end(&mut bytes)
         .map_err(|e| wrong(&e))?;
     if bytes.len() as u64 > LIMIT {
         return Err(wrong(&"it is larger than 4 MiB"));
@@ -178,11 +172,11 @@ fn why(kind: &ParseErrorKind) -> String {
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     #[test]
     fn a_file_that_cannot_be_the_config_is_refused_by_name() {
-        let dir = std::env::temp_dir().join(format!("idempoll-raw-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        let dir = Scratch::new();
         let file = dir.join("c.json");
         let about = file.display().to_string();
 
@@ -213,7 +207,6 @@ mod tests {
         assert_eq!(read(&file).as_deref(), Ok("{\r\n}"), "no byte-order mark");
         std::fs::write(&file, "").expect("a temporary file");
         assert_eq!(read(&file).as_deref(), Ok(""));
-        std::fs::remove_dir_all(&dir).expect("our own directory");
     }
 
     #[test]

@@ -5,13 +5,14 @@
 //! ASCII, because it goes into a header. No message ever shows any of it.
 
 use crate::error::Error;
+use crate::os::file::open_regular_or_link;
 use std::fmt;
-use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// The longest secret read, in bytes; a longer one is a wrong file.
-const LIMIT: u64 = 64 * 1024;
+/// The longest secret, in bytes; a longer one is a wrong file. Whoever reads one
+/// reads a byte more, to see that.
+pub const LIMIT: u64 = 64 * 1024;
 
 /// A secret. It prints as `[secret]`, so that no log and no panic shows it.
 #[derive(Clone, PartialEq, Eq)]
@@ -24,12 +25,16 @@ impl Secret {
         &self.0
     }
 
-    /// Trims `bytes` by the rule above. `origin` names where they come from, for the message.
+    /// Trims `bytes` by the rule above. `origin` names where they come from, for
+    /// the message: `the token command pass`.
     ///
     /// # Errors
     /// A usage error naming `origin` when nothing is left, or something that cannot be a token.
     pub fn from_bytes(bytes: &[u8], origin: &str) -> Result<Secret, Error> {
-        let wrong = |cause: &str| Error::usage(format!("cannot use the secret in {origin}"), cause);
+        let wrong = |cause: &str| Error::usage(format!("cannot use {origin}"), cause);
+        if bytes.len() as u64 > LIMIT {
+            return Err(wrong("it is longer than 64 KiB"));
+        }
         let text = std::str::from_utf8(bytes).map_err(|_| wrong("it is not text"))?;
         let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
         if text.is_empty() {
@@ -51,7 +56,7 @@ impl Secret {
     pub fn from_env(name: &str) -> Result<Secret, Error> {
         let value = std::env::var_os(name).ok_or_else(|| {
             Error::usage(
-                format!("cannot use the secret in the environment variable {name}"),
+                format!("cannot use the environment variable {name}"),
                 "it is not set",
             )
         })?;
@@ -66,22 +71,11 @@ impl Secret {
     /// # Errors
     /// A usage error naming the file when it cannot be read or holds no secret.
     pub fn from_file(file: &Path) -> Result<Secret, Error> {
-        let origin = file.display().to_string();
-        let wrong = |cause: &dyn fmt::Display| {
-            Error::usage(format!("cannot read the secret in {origin}"), cause)
-        };
-        // A named pipe would block the open for as long as nobody writes.
-        let meta = std::fs::metadata(file).map_err(|e| wrong(&e))?;
-        if !meta.is_file() {
-            return Err(wrong(&"it is not a regular file"));
-        }
+        let origin = format!("the token file {}", file.display());
         let mut bytes = Vec::new();
-        File::open(file)
+        open_regular_or_link(file)
             .and_then(|f| f.take(LIMIT + 1).read_to_end(&mut bytes))
-            .map_err(|e| wrong(&e))?;
-        if bytes.len() as u64 > LIMIT {
-            return Err(wrong(&"it is longer than 64 KiB"));
-        }
+            .map_err(|e| Error::usage(format!("cannot read {origin}"), e))?;
         Secret::from_bytes(&bytes, &origin)
     }
 }
@@ -115,6 +109,7 @@ pub fn looks_like_a_token(text: &str) -> bool {
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
     /// Given token files with a trailing newline, CR LF, a byte-order mark or blanks,
     /// when they are read, then the token is what is left (C133).
@@ -136,8 +131,7 @@ mod tests {
     /// names the file and shows nothing of its content (C133, R7.4).
     #[test]
     fn c133_an_unusable_secret_is_an_error_that_names_its_origin() {
-        let dir = std::env::temp_dir().join(format!("idempoll-secret-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).expect("a temporary directory");
+        let dir = Scratch::new();
         for (content, why) in [
             (&b""[..], "it is empty"),
             (b" \n", "it is empty"),
@@ -160,7 +154,7 @@ mod tests {
             .expect_err("a directory")
             .to_string();
         assert!(e.contains("not a regular file"), "{e}");
-        std::fs::remove_dir_all(&dir).expect("our own directory");
+        std::fs::remove_dir_all(&*dir).expect("our own directory");
         let e = Secret::from_file(&dir)
             .expect_err("nothing there")
             .to_string();

@@ -54,6 +54,16 @@ impl<'a> Spot<'a> {
         self.found.add(self.at, &self.path, what);
     }
 
+    fn is_outside<T>(&self, number: &str, range: &RangeInclusive<impl Display>) -> Option<T> {
+        self.wrong(format!(
+            "{} is not between {} and {}",
+            short(number),
+            range.start(),
+            range.end()
+        ));
+        None
+    }
+
     fn must_be<T>(&self, what: &str) -> Option<T> {
         let kind = kind_of(self.value);
         match self.value {
@@ -109,15 +119,7 @@ impl<'a> Spot<'a> {
         };
         match n.value.parse::<f64>() {
             Ok(n) if range.contains(&n) => Some(n),
-            _ => {
-                self.wrong(format!(
-                    "{} is not between {} and {}",
-                    short(n.value),
-                    range.start(),
-                    range.end()
-                ));
-                None
-            }
+            _ => self.is_outside(n.value, &range),
         }
     }
 
@@ -132,15 +134,7 @@ impl<'a> Spot<'a> {
                 self.wrong(format!("{} is not a whole number", short(n.value)));
                 None
             }
-            _ => {
-                self.wrong(format!(
-                    "{} is not between {} and {}",
-                    short(n.value),
-                    range.start(),
-                    range.end()
-                ));
-                None
-            }
+            _ => self.is_outside(n.value, &range),
         }
     }
 

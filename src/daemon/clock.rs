@@ -56,12 +56,6 @@ impl Mono {
     pub fn passed(self) -> bool {
         self.left().is_zero()
     }
-
-    /// The same moment as channels want it for a deadline.
-    #[must_use]
-    pub fn instant(self) -> Instant {
-        self.0
-    }
 }
 
 #[cfg(test)]

@@ -131,7 +131,7 @@ pub fn this_process(config: &Path, pidfile: &Path) -> RunInfo {
     RunInfo {
         version: run_info::VERSION,
         pid: Pid::own().get(),
-        start_time: proc::stat(Pid::own()).map(|s| s.start_time),
+        start_time: Stat::of_self().map(|s| s.start_time),
         boot_id: proc::boot_id(),
         pid_ns: proc::pid_namespace(),
         program: env!("CARGO_PKG_VERSION").to_string(),
@@ -165,7 +165,7 @@ fn judge(state_dir: &Path, run: Option<&RunInfo>) -> Who {
             us: User::effective(),
             boot_id: proc::boot_id(),
             pid_ns: proc::pid_namespace(),
-            process: &|pid| Some((proc::stat(pid)?, proc::user(pid)?)),
+            process: &|pid| Some((Stat::of(pid)?, proc::user(pid)?)),
         },
     )
 }
@@ -236,13 +236,19 @@ mod tests {
             us: User::ROOT,
             boot_id: Some("boot".to_string()),
             pid_ns: Some(3),
-            process: &|pid| process.clone().filter(|_| pid.get() == run.pid),
+            process: &|pid| process.filter(|_| pid.get() == run.pid),
         };
         judge_from(&run, &here)
     }
 
     fn process(start_time: u64, zombie: bool, user: u32) -> Option<(Stat, User)> {
-        let stat = Stat { zombie, start_time };
+        let stat = Stat {
+            pid: Pid::new(4711).expect("not 0"),
+            zombie,
+            group: 4711,
+            session: 4711,
+            start_time,
+        };
         Some((stat, User(user)))
     }
 

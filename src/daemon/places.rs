@@ -7,7 +7,7 @@
 
 use crate::error::Error;
 use crate::os::file::{self, Facts, Kind};
-use crate::os::flock::{self, Locked};
+use crate::os::flock;
 use crate::os::pid::{Pid, User};
 use std::fmt;
 use std::fs::{self, DirBuilder, File};
@@ -61,10 +61,7 @@ pub(super) fn create_state_dir(path: &Path) -> Result<(), Error> {
         }
         // The records in it can only be as durable as its own name.
         if let Some(parent) = directory.parent().and_then(|p| File::open(p).ok()) {
-            match parent.sync_all() {
-                Err(e) if e.kind() != io::ErrorKind::InvalidInput => return Err(failed(e)),
-                _ => {}
-            }
+            file::sync_directory(&parent).map_err(failed)?;
         }
     }
     Ok(())
@@ -171,22 +168,17 @@ fn check_owner(path: &Path, facts: &Facts) -> Result<(), (String, String)> {
 
 /// What the pidfile says; `None` when there is none.
 pub(super) fn claim(pidfile: &Path) -> Option<Claim> {
-    let read = || -> io::Result<Result<String, Kind>> {
-        let kind = Facts::at(pidfile)?.kind;
-        if kind != Kind::File {
-            return Ok(Err(kind));
-        }
+    let read = || -> io::Result<String> {
         let mut text = Vec::new();
-        let file = file::open_to_read(pidfile)?;
+        let file = file::open_regular(pidfile)?;
         file.take(64).read_to_end(&mut text)?;
-        Ok(Ok(String::from_utf8_lossy(&text).trim_end().to_string()))
+        Ok(String::from_utf8_lossy(&text).trim_end().to_string())
     };
     match read() {
-        Ok(Ok(text)) => Some(match text.parse() {
+        Ok(text) => Some(match text.parse() {
             Ok(pid) => Claim::Pid(pid),
             Err(()) => Claim::Text(text.chars().take(40).flat_map(char::escape_debug).collect()),
         }),
-        Ok(Err(kind)) => Some(Claim::Unreadable(format!("it is {kind}"))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => None,
         Err(e) => Some(Claim::Unreadable(reason(&e))),
     }
@@ -260,8 +252,9 @@ pub(super) fn reason(e: &io::Error) -> String {
     Error::new("", e).cause
 }
 
+/// Whether somebody holds the pidfile, as far as that can be told.
 pub(super) fn is_locked(pidfile: &Path) -> bool {
-    let regular = Facts::at(pidfile).is_ok_and(|f| f.kind == Kind::File);
-    let shared = || Locked::shared(file::open_to_read(pidfile)?);
-    regular && matches!(shared(), Ok(Err(_)))
+    file::open_regular(pidfile)
+        .and_then(|file| flock::is_held(file.as_fd()))
+        .unwrap_or(false)
 }

@@ -12,13 +12,13 @@ use crate::os::file::open_directory;
 use crate::os::flock::Locked;
 use crate::os::pid::Pid;
 use crate::os::wait;
+use crate::scratch;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// Longer than anything takes on a busy machine, shorter than anybody waits.
@@ -27,17 +27,12 @@ pub const LONG: Duration = Duration::from_secs(60);
 /// A user other than root that owns nothing.
 pub const NOBODY: u32 = 65_534;
 
-/// A directory for one test, removed at its end.
-pub struct Scratch(PathBuf);
+/// A directory for one test, with what a poller has in it.
+pub struct Scratch(scratch::Scratch);
 
 impl Scratch {
     pub fn new() -> Scratch {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("idempoll-daemon-{}-{n}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        fs::create_dir(&path).expect("the temp dir can be written");
-        Scratch(path)
+        Scratch(scratch::Scratch::new())
     }
 
     pub fn path(&self) -> &Path {
@@ -56,12 +51,6 @@ impl Scratch {
     pub fn with_state(self) -> Scratch {
         fs::create_dir(self.state()).expect("it can be made");
         self
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -36,10 +36,12 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The sink it was for.
-    #[must_use]
-    pub fn sink(&self) -> &str {
-        &self.sink
+    fn of(sink: &str, seq: u64) -> Attempt {
+        Attempt {
+            sink: sink.to_string(),
+            seq,
+            settled: false,
+        }
     }
 
     /// The event's `seq`.
@@ -127,28 +129,14 @@ impl Record {
         }
         tries.begun += 1;
         tries.in_flight = true;
-        Some((
-            Attempt {
-                sink: sink.to_string(),
-                seq,
-                settled: false,
-            },
-            tries.begun,
-        ))
+        Some((Attempt::of(sink, seq), tries.begun))
     }
 
     /// Takes up again a try that was in flight when an earlier poller ended.
     pub fn resume(&mut self, sink: &str) -> Option<(Attempt, u32)> {
         let queue = self.sinks.get(sink)?;
         let (&seq, tries) = queue.tries.iter().find(|(_, t)| t.in_flight)?;
-        Some((
-            Attempt {
-                sink: sink.to_string(),
-                seq,
-                settled: false,
-            },
-            tries.begun,
-        ))
+        Some((Attempt::of(sink, seq), tries.begun))
     }
 
     /// Settles a try. Every outcome leads to exactly one change of the budget:

@@ -100,6 +100,20 @@ struct Store {
     unreadable: Option<Slug>,
 }
 
+/// Nothing stored, and an engine that has not begun.
+fn fresh() -> (Store, Engine) {
+    let engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
+    (Store::default(), engine)
+}
+
+/// The same, in the middle of its first listing.
+fn listing() -> (Store, Engine) {
+    let (mut store, mut engine) = fresh();
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    (store, engine)
+}
+
 impl Store {
     /// Carries out all steps there are; gives those that are about more than records, as text.
     fn drive(&mut self, engine: &mut Engine, now: Time) -> Vec<String> {
@@ -190,10 +204,7 @@ fn settled(number: u64, outcome: Outcome) -> Fact {
 /// the try, and only then the delivery follow, and the cursor comes last (R3.4, R3.7).
 #[test]
 fn r3_7_the_steps_come_in_the_promised_order() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
+    let (mut store, mut engine) = fresh();
     engine.on(NOW, Fact::CycleDue);
     assert_eq!(store.drive(&mut engine, NOW), ["list"]);
     engine.on(NOW, sighting_fact(1));
@@ -265,12 +276,7 @@ fn sighting_fact(number: u64) -> Fact {
 /// stays, and once there is room work resumes by itself (R3.5, C119).
 #[test]
 fn r3_5_what_cannot_be_recorded_is_not_delivered() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    let (mut store, mut engine) = listing();
     engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
     store.drive(&mut engine, NOW);
     store.failing = true;
@@ -315,10 +321,7 @@ fn r3_5_what_cannot_be_recorded_is_not_delivered() {
 /// replaced before anything else, and the item is not opened again (R3.6, C111).
 #[test]
 fn r3_6_a_damaged_record_is_set_aside_and_never_a_first_sight() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
+    let (mut store, mut engine) = fresh();
     store.damaged = Some(slug(1));
     engine.on(NOW, Fact::CycleDue);
     store.drive(&mut engine, NOW);
@@ -340,10 +343,7 @@ fn r3_6_a_damaged_record_is_set_aside_and_never_a_first_sight() {
 /// skipped, and the cursor stays so that it is listed again (C114).
 #[test]
 fn c114_an_unreadable_record_holds_the_cursor_back() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
+    let (mut store, mut engine) = fresh();
     store.unreadable = Some(slug(1));
     engine.on(NOW, Fact::CycleDue);
     store.drive(&mut engine, NOW);
@@ -368,12 +368,7 @@ fn c114_an_unreadable_record_holds_the_cursor_back() {
 /// the cursor stays (R3.4, R4.2, C014).
 #[test]
 fn r4_2_a_cut_listing_moves_nothing() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    let (mut store, mut engine) = listing();
     engine.on(NOW, sighting_fact(1));
     store.drive(&mut engine, NOW);
     let before = store.feed.clone();
@@ -394,12 +389,7 @@ fn r4_2_a_cut_listing_moves_nothing() {
 /// behind, nothing begins, and the cycle says so (R2.5, R4.1, R4.3).
 #[test]
 fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    let (mut store, mut engine) = listing();
     engine.on(NOW, sighting_fact(1));
     store.drive(&mut engine, NOW);
     engine.on(NOW, Fact::StopAsked);
@@ -429,12 +419,7 @@ fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
 /// R6.7: what was given up comes back when asked for, and when a newer version starts.
 #[test]
 fn r6_7_given_up_deliveries_come_back_when_asked_for_and_with_a_newer_version() {
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(setup("1.0.0"), vec![None], vec![]),
-    );
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    let (mut store, mut engine) = listing();
     engine.on(NOW, sighting_fact(1));
     store.drive(&mut engine, NOW);
     engine.on(

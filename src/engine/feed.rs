@@ -34,6 +34,23 @@ pub struct Feed {
     pub extra: Map<String, Value>,
 }
 
+impl Feed {
+    /// A feed of which only the beginning is known.
+    #[must_use]
+    pub fn new(watch_from: Time) -> Feed {
+        Feed {
+            version: 1,
+            watch_from,
+            cursor: None,
+            open: Runs::default(),
+            absent: BTreeMap::new(),
+            not_before: None,
+            judged_by: String::new(),
+            extra: Map::new(),
+        }
+    }
+}
+
 /// A set of numbers, stored as runs of neighbours.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(from = "Vec<(u64, u64)>", into = "Vec<(u64, u64)>")]

@@ -261,4 +261,16 @@ impl Record {
     pub fn gave_up(&self) -> usize {
         self.sinks.values().map(|q| q.gave_up.len()).sum()
     }
+
+    /// How many deliveries were made, over all sinks.
+    #[must_use]
+    pub fn delivered(&self) -> u64 {
+        self.sinks.values().map(|q| q.delivered).sum()
+    }
+
+    /// When the last delivery was made, to whichever sink.
+    #[must_use]
+    pub fn last_delivery_at(&self) -> Option<Time> {
+        self.sinks.values().filter_map(|q| q.last_delivery_at).max()
+    }
 }

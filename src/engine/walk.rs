@@ -9,7 +9,7 @@ use super::listing::{Coverage, Cut, Heard, Listing};
 use super::plan::{Judged, Rules};
 use super::record::Standing;
 use super::time::Time;
-use serde_json::{Map, json};
+use serde_json::json;
 use std::collections::BTreeMap;
 
 /// The listing under way.
@@ -365,7 +365,7 @@ impl Engine {
             let feed = self.feeds[at]
                 .saved
                 .clone()
-                .unwrap_or_else(|| first_watched(walk.started_at));
+                .unwrap_or_else(|| Feed::new(walk.started_at));
             walk.working = Some(Feed {
                 not_before: Some(not_before),
                 ..feed
@@ -430,7 +430,7 @@ impl Engine {
 impl Walk {
     fn watch_from(&mut self, clock: Time) {
         if self.working.is_none() {
-            self.working = Some(first_watched(clock));
+            self.working = Some(Feed::new(clock));
             self.save_first = true;
         }
     }
@@ -458,26 +458,13 @@ impl Walk {
         let mut feed = self
             .working
             .clone()
-            .unwrap_or_else(|| first_watched(self.started_at));
+            .unwrap_or_else(|| Feed::new(self.started_at));
         if !self.held_back {
             feed.cursor = Some(cursor.clone());
             feed.judged_by = judged_by.to_string();
         }
         feed.not_before = None;
         feed
-    }
-}
-
-fn first_watched(at: Time) -> Feed {
-    Feed {
-        version: 1,
-        watch_from: at,
-        cursor: None,
-        open: Runs::default(),
-        absent: BTreeMap::new(),
-        not_before: None,
-        judged_by: String::new(),
-        extra: Map::new(),
     }
 }
 

@@ -4,6 +4,7 @@
 //! the descriptor shares, the copy a child has between fork and exec included.
 //! So closing is not enough to give a lock back: [`Locked`] unlocks first.
 
+use super::{check, uninterrupted};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -15,6 +16,15 @@ pub enum Try {
     Taken,
     /// Somebody else holds one that excludes ours.
     Busy,
+}
+
+/// Takes the exclusive lock, waiting for whoever holds it. For a lock that is
+/// handed on; one that is kept is a [`Locked`].
+///
+/// # Errors
+/// What `flock` reports, but for an interruption; see [`is_unsupported`].
+pub fn exclusive(fd: BorrowedFd<'_>) -> io::Result<()> {
+    flock(fd, libc::LOCK_EX)
 }
 
 /// Tries to take the exclusive lock, without waiting.
@@ -40,6 +50,22 @@ pub fn try_shared(fd: BorrowedFd<'_>) -> io::Result<Try> {
 /// What `flock` reports, but for an interruption.
 pub fn unlock(fd: BorrowedFd<'_>) -> io::Result<()> {
     flock(fd, libc::LOCK_UN)
+}
+
+/// Whether somebody else holds the exclusive lock. Two who ask at once do not
+/// disturb each other.
+///
+/// # Errors
+/// As [`try_exclusive`].
+pub fn is_held(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    match try_shared(fd)? {
+        Try::Taken => {
+            // Not left to the close: a process forked meanwhile would keep it a moment longer.
+            unlock(fd)?;
+            Ok(false)
+        }
+        Try::Busy => Ok(true),
+    }
 }
 
 /// Whether an error of `flock` means that the file system cannot lock.
@@ -105,16 +131,8 @@ fn try_lock(fd: BorrowedFd<'_>, operation: libc::c_int) -> io::Result<Try> {
 }
 
 fn flock(fd: BorrowedFd<'_>, operation: libc::c_int) -> io::Result<()> {
-    loop {
-        // SAFETY: `fd` is open for as long as it is borrowed; flock takes no pointers.
-        if unsafe { libc::flock(fd.as_raw_fd(), operation) } == 0 {
-            return Ok(());
-        }
-        let e = io::Error::last_os_error();
-        if e.kind() != io::ErrorKind::Interrupted {
-            return Err(e);
-        }
-    }
+    // SAFETY: `fd` is open for as long as it is borrowed; flock takes no pointers.
+    uninterrupted(|| check(unsafe { libc::flock(fd.as_raw_fd(), operation) }).map(drop))
 }
 
 #[cfg(test)]
@@ -134,6 +152,19 @@ mod tests {
         assert_eq!(try_shared(b.as_fd()).expect("flock works"), Try::Busy);
         unlock(a.as_fd()).expect("flock works");
         assert_eq!(try_shared(b.as_fd()).expect("flock works"), Try::Taken);
+    }
+
+    #[test]
+    fn a_lock_is_seen_from_another_descriptor_and_from_no_probe() {
+        let (a, b, probe) = (exe(), exe(), exe());
+        let held = || is_held(probe.as_fd()).expect("flock works");
+        assert_eq!(try_shared(a.as_fd()).expect("flock works"), Try::Taken);
+        assert!(!held(), "shared is no lock");
+        unlock(a.as_fd()).expect("flock works");
+        exclusive(b.as_fd()).expect("it is free");
+        assert!(held());
+        drop(b);
+        assert!(!held());
     }
 
     /// R1.5. Given a duplicate of a locked descriptor (as a child has between

@@ -1,10 +1,10 @@
-//! Processes and users by number, and signals that cannot hit the wrong process.
+//! Processes, their groups and users by number, and signals that cannot hit the wrong process.
 
 use super::signals::Signal;
-use super::wait;
+use super::{check, wait};
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -67,18 +67,15 @@ impl PidFd {
     /// know the call at all: see [`is_unsupported`].
     pub fn open(pid: Pid) -> io::Result<PidFd> {
         // SAFETY: pidfd_open takes two numbers; the result is checked before it is owned.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
-        match libc::c_int::try_from(fd) {
-            // SAFETY: `fd` is a descriptor just made (close-on-exec), owned by nobody else.
-            Ok(fd) if fd >= 0 => Ok(PidFd(unsafe { OwnedFd::from_raw_fd(fd) })),
-            _ => Err(match io::Error::last_os_error() {
-                // The number is a thread's: there is no such process.
-                e if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::ENOENT)) => {
-                    io::Error::from_raw_os_error(libc::ESRCH)
-                }
-                e => e,
-            }),
-        }
+        let fd = check(unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) });
+        let fd = fd.map_err(|e| match e.raw_os_error() {
+            // The number is a thread's: there is no such process.
+            Some(libc::EINVAL | libc::ENOENT) => io::Error::from_raw_os_error(libc::ESRCH),
+            _ => e,
+        })?;
+        let fd = libc::c_int::try_from(fd).map_err(|_| io::ErrorKind::InvalidData)?;
+        // SAFETY: `fd` is a descriptor just made (close-on-exec), owned by nobody else.
+        Ok(PidFd(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
 
     /// Sends the process a signal.
@@ -87,7 +84,7 @@ impl PidFd {
     /// `ESRCH` when it has ended, `EPERM` when it is another user's.
     pub fn send(&self, signal: Signal) -> io::Result<()> {
         // SAFETY: the descriptor is open; a null siginfo means the one `kill` would send.
-        let answer = unsafe {
+        check(unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
                 self.0.as_raw_fd(),
@@ -95,12 +92,8 @@ impl PidFd {
                 std::ptr::null::<libc::siginfo_t>(),
                 0,
             )
-        };
-        if answer == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        })
+        .map(drop)
     }
 
     /// Waits for the process to end, at most `timeout`; says whether it has.
@@ -111,6 +104,13 @@ impl PidFd {
     /// What `poll` reports.
     pub fn ended(&self, timeout: Duration) -> io::Result<bool> {
         wait::readable(self.0.as_fd(), timeout)
+    }
+}
+
+impl AsFd for PidFd {
+    /// Readable when the process has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
     }
 }
 
@@ -129,17 +129,50 @@ pub fn is_unsupported(e: &io::Error) -> bool {
 /// `ESRCH` when there is no such process, `EPERM` when it is another user's.
 pub fn kill(pid: Pid, signal: Signal) -> io::Result<()> {
     // SAFETY: kill takes two numbers; a `Pid` is never a group or everybody.
-    if unsafe { libc::kill(pid.0, signal.number()) } == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
+    check(unsafe { libc::kill(pid.0, signal.number()) }).map(drop)
 }
 
 /// Whether a call failed because there is no such process (any more).
 #[must_use]
 pub fn is_gone(e: &io::Error) -> bool {
     e.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// A process group that can be signalled: never our own, never everybody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Group(Pid);
+
+impl Group {
+    /// The group led by process `pid`; `None` for 0 and 1, which `kill` would
+    /// take for our own group and for every process there is.
+    #[must_use]
+    pub fn led_by(pid: u32) -> Option<Group> {
+        Pid::new(pid).filter(|leader| leader.0 > 1).map(Group)
+    }
+
+    /// Asks every process of the group to end (`SIGTERM`).
+    pub fn ask_to_end(self) {
+        self.signal(Signal::Term.number());
+    }
+
+    /// Ends every process of the group (`SIGKILL`).
+    pub fn end(self) {
+        self.signal(Signal::Kill.number());
+    }
+
+    /// Whether any process, if only a zombie, is in the group.
+    #[must_use]
+    pub fn exists(self) -> bool {
+        self.signal(0)
+    }
+
+    fn signal(self, number: libc::c_int) -> bool {
+        // SAFETY: kill takes no pointers; the group is neither our own (0) nor everybody (1).
+        match check(unsafe { libc::kill(-self.0.0, number) }) {
+            Ok(_) => true,
+            Err(e) => e.raw_os_error() == Some(libc::EPERM),
+        }
+    }
 }
 
 /// A user; prints as the name, or as `uid 1000` where there is none.
@@ -229,6 +262,13 @@ mod tests {
         child.wait().expect("it has ended");
         let e = handle.send(Signal::Term).expect_err("it is gone");
         assert!(is_gone(&e), "{e}");
+    }
+
+    #[test]
+    fn neither_our_own_group_nor_everybody_can_be_named() {
+        assert_eq!(Group::led_by(0), None);
+        assert_eq!(Group::led_by(1), None);
+        assert_eq!(Group::led_by(u32::MAX), None);
     }
 
     #[test]

@@ -7,20 +7,67 @@ use super::pid::{Pid, User};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// The part of `/proc/PID/stat` that tells one process from the next with its number.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// What `/proc/PID/stat` says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
+    /// Its pid.
+    pub pid: Pid,
     /// Whether it has ended and only waits to be reaped.
     pub zombie: bool,
-    /// When it started, in clock ticks after the machine did.
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+    /// When it started, in clock ticks after the machine did: with the pid it
+    /// names a process within one [`PidSpace`].
     pub start_time: u64,
 }
 
-/// The state and the start of a process, from `/proc/PID/stat`.
+impl Stat {
+    /// Of a process; `None` when there is none to be seen.
+    #[must_use]
+    pub fn of(pid: Pid) -> Option<Stat> {
+        Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Of this process.
+    #[must_use]
+    pub fn of_self() -> Option<Stat> {
+        Stat::of(Pid::own())
+    }
+
+    /// Of every process that can be seen.
+    pub fn all() -> impl Iterator<Item = Stat> {
+        fs::read_dir("/proc")
+            .into_iter()
+            .flatten()
+            .filter_map(|entry| Stat::of(entry.ok()?.file_name().to_str()?.parse().ok()?))
+    }
+
+    /// From the line. Allocates nothing: it is used between fork and exec too.
+    pub(super) fn parse(line: &[u8]) -> Option<Stat> {
+        // The second field is the program's name in parentheses, and it may hold
+        // blanks, parentheses and any other bytes: the last `)` ends it.
+        let pid = line.split(|b| *b == b' ').next()?;
+        let rest = line.rsplit(|b| *b == b')').next()?;
+        let mut fields = str::from_utf8(rest).ok()?.split_ascii_whitespace();
+        let state = fields.next()?;
+        Some(Stat {
+            pid: str::from_utf8(pid).ok()?.parse().ok()?,
+            zombie: matches!(state, "Z" | "X" | "x"),
+            // Fields are counted from 1, with the state as the third.
+            group: fields.nth(1)?.parse().ok()?,
+            session: fields.next()?.parse().ok()?,
+            start_time: fields.nth(15)?.parse().ok()?,
+        })
+    }
+}
+
+/// Whether the process that had this pid and this start time is there and has
+/// not ended. Another one with its pid is not it, and zombies are not alive.
 #[must_use]
-pub fn stat(pid: Pid) -> Option<Stat> {
-    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    parse_stat(&String::from_utf8_lossy(&line))
+pub fn lives(pid: Pid, start_time: u64) -> bool {
+    Stat::of(pid).is_some_and(|s| s.start_time == start_time && !s.zombie)
 }
 
 /// The effective user of a process, from `/proc/PID/status`.
@@ -45,6 +92,27 @@ pub fn pid_namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|m| m.ino())
 }
 
+/// What tells one run of the system, and one container on it, from another: a
+/// pid means something only within one of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PidSpace {
+    /// As [`boot_id`].
+    pub boot_id: String,
+    /// As [`pid_namespace`].
+    pub pid_ns: u64,
+}
+
+impl PidSpace {
+    /// Where this process runs.
+    #[must_use]
+    pub fn here() -> Option<PidSpace> {
+        Some(PidSpace {
+            boot_id: boot_id()?,
+            pid_ns: pid_namespace()?,
+        })
+    }
+}
+
 /// Who took the exclusive `flock` on an inode, as `/proc/locks` has it. Only a
 /// hint for people: it names who took the lock, who may have handed it on, and
 /// it does not list locks taken in another pid namespace, unless that is below ours.
@@ -52,19 +120,6 @@ pub fn pid_namespace() -> Option<u64> {
 pub fn lock_taker(inode: &Facts) -> Option<Pid> {
     let locks = fs::read_to_string("/proc/locks").ok()?;
     parse_locks(&locks, inode)
-}
-
-fn parse_stat(line: &str) -> Option<Stat> {
-    // The second field is the program's name in parentheses, and it may hold
-    // blanks and parentheses itself: the last `)` ends it.
-    let (_, rest) = line.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    Some(Stat {
-        zombie: matches!(state, "Z" | "X" | "x"),
-        // The state is field 3, the start time is field 22.
-        start_time: fields.nth(18)?.parse().ok()?,
-    })
 }
 
 fn parse_locks(locks: &str, inode: &Facts) -> Option<Pid> {
@@ -86,19 +141,40 @@ mod tests {
     use std::process::Command;
 
     #[test]
-    fn the_start_time_is_found_behind_any_program_name() {
-        let tail = "S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21";
-        for name in ["sh", "a b", ") S 1 (", "((", "é"] {
-            let stat = parse_stat(&format!("77 ({name}) {tail}")).expect("a whole line");
-            assert_eq!((stat.zombie, stat.start_time), (false, 4242), "{name}");
+    fn the_fields_are_found_behind_any_program_name() {
+        let tail = b"S 1 76 75 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21";
+        let names: [&[u8]; 6] = [
+            b"sh",
+            b"a b",
+            b") S 1 (",
+            b"((",
+            "\u{e9}".as_bytes(),
+            b"\xff",
+        ];
+        for name in names {
+            let line = [b"77 (", name, b") ", &tail[..]].concat();
+            let stat = Stat {
+                pid: Pid::new(77).expect("not 0"),
+                zombie: false,
+                group: 76,
+                session: 75,
+                start_time: 4242,
+            };
+            let name = name.escape_ascii();
+            assert_eq!(Stat::parse(&line), Some(stat), "{name}");
         }
-        assert_eq!(parse_stat("77 (sh) S 1 2"), None);
-        assert_eq!(parse_stat(""), None);
+        for short in [&b"77 (sh) S 1 2"[..], b"77 (sh", b""] {
+            assert_eq!(Stat::parse(short), None);
+        }
     }
 
     #[test]
     fn this_process_can_be_described() {
-        assert!(stat(Pid::own()).is_some_and(|s| !s.zombie && s.start_time > 0));
+        let me = Stat::of_self().expect("/proc is there");
+        assert!(me.pid == Pid::own() && me.start_time > 0);
+        assert!(Stat::all().any(|s| s.pid == me.pid));
+        assert!(lives(me.pid, me.start_time));
+        assert!(!lives(me.pid, me.start_time + 1), "another with its pid");
         assert_eq!(user(Pid::own()), Some(User::effective()));
         assert!(boot_id().is_some_and(|id| id.len() == 36));
         assert!(pid_namespace().is_some_and(|ino| ino > 0));
@@ -111,9 +187,11 @@ mod tests {
         let handle = super::super::pid::PidFd::open(pid).expect("it is not reaped yet");
         let ended = handle.ended(std::time::Duration::from_secs(60));
         assert!(ended.expect("poll works"));
-        assert!(stat(pid).is_some_and(|s| s.zombie));
+        let stat = Stat::of(pid).expect("it is not reaped yet");
+        assert!(stat.zombie);
+        assert!(!lives(pid, stat.start_time));
         child.wait().expect("it has ended");
-        assert_eq!(stat(pid), None);
+        assert_eq!(Stat::of(pid), None);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Signals by name, and what happens when one comes.
 
+use super::check;
 use std::io;
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -39,10 +40,7 @@ impl Signal {
 pub fn is_ignored(signal: Signal) -> io::Result<bool> {
     let mut now = MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: no new action is given; `now` has room for the old one.
-    let answer = unsafe { libc::sigaction(signal.number(), ptr::null(), now.as_mut_ptr()) };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(unsafe { libc::sigaction(signal.number(), ptr::null(), now.as_mut_ptr()) })?;
     // SAFETY: the call succeeded, so the kernel filled it in.
     let now = unsafe { now.assume_init() };
     Ok(now.sa_sigaction == libc::SIG_IGN)
@@ -57,11 +55,19 @@ pub fn ignore(signal: Signal) -> io::Result<()> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = libc::SIG_IGN;
     // SAFETY: `action` is whole and outlives the call; the old one is not asked for.
-    let answer = unsafe { libc::sigaction(signal.number(), &raw const action, ptr::null_mut()) };
-    if answer != 0 {
-        return Err(io::Error::last_os_error());
+    check(unsafe { libc::sigaction(signal.number(), &raw const action, ptr::null_mut()) }).map(drop)
+}
+
+/// Gives every signal its default meaning, but for `SIGPIPE`, which stays as it
+/// is (std sets it back for what it starts). An ignored `SIGCHLD`, inherited
+/// from a careless parent, would cost us the exit codes of our children.
+pub fn all_to_default() {
+    for signal in 1..=64 {
+        if !matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGPIPE) {
+            // SAFETY: SIG_DFL installs no handler of ours; a refused number changes nothing.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
     }
-    Ok(())
 }
 
 /// Runs `f` while the signal is held back from this thread. One that comes

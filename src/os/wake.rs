@@ -1,5 +1,6 @@
 //! A flag that also wakes: raised once, seen by everyone who polls it.
 
+use super::check;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,7 @@ impl Wake {
     /// When the process is out of descriptors.
     pub fn new() -> io::Result<Wake> {
         // SAFETY: eventfd takes no pointers; the result is checked before it is owned.
-        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let fd = check(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) })?;
         // SAFETY: `fd` is a descriptor just made, owned by nobody else.
         let event = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Wake {

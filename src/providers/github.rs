@@ -157,7 +157,7 @@ impl GitHubProvider {
                 token: token.map_err(Cut::because)?,
                 access: from.as_ref().map_or_else(
                     || "the token (none is configured)".to_string(),
-                    |from| token::Place(from).to_string(),
+                    |from| from.to_string(),
                 ),
                 now: ask.now,
                 first_date: None,

@@ -1,11 +1,11 @@
 //! One process: started, fed, listened to, waited for. The only file that starts any.
 
-use crate::os::poll::For;
-use crate::os::process;
+use crate::os::pid::{Pid, PidFd};
+use crate::os::wait::For;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ChildStdin, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub fn now() -> Instant {
 #[derive(Debug)]
 pub struct Process {
     child: Child,
-    end: Option<OwnedFd>,
+    end: Option<PidFd>,
 }
 
 impl Process {
@@ -46,7 +46,7 @@ impl Process {
         let mut child = command.spawn()?;
         let stdin = child.stdin.take();
         // Nobody but us collects it, so the pid is still its own.
-        let end = process::pidfd(child.id()).ok();
+        let end = Pid::new(child.id()).and_then(|pid| PidFd::open(pid).ok());
         Ok((Process { child, end }, stdin))
     }
 

@@ -15,8 +15,9 @@ use super::runner::{self, Order};
 use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
 use crate::error::Error;
-use crate::os::poll::{self, For};
+use crate::os::pid::{Pid, PidFd};
 use crate::os::process;
+use crate::os::wait::{self, For};
 use crate::os::wake::Wake;
 use std::fs::File;
 use std::io;
@@ -100,7 +101,8 @@ impl Sink for Exec {
                 Ok(State::Settled(ended)) => return ended.outcome(),
                 Ok(State::Missing) | Err(_) => return Outcome::Unknown,
                 Ok(State::Running(path, pid)) if !watched => pid
-                    .and_then(|pid| process::pidfd(pid).ok())
+                    .and_then(Pid::new)
+                    .and_then(|pid| PidFd::open(pid).ok())
                     // Still locked after the pid was opened: it is the runner's own.
                     .filter(|_| receipt::is_locked(&path)),
                 Ok(State::Running(..)) => None,
@@ -123,7 +125,7 @@ impl Sink for Exec {
             watched |= runner.is_some();
             let timeout = runner.is_none().then_some(LOOK_AGAIN);
             let end = runner.as_ref().map(|fd| (fd.as_fd(), For::Reading));
-            let _ = poll::ready([end, Some((stop.as_fd(), For::Reading))], timeout);
+            let _ = wait::ready([end, Some((stop.as_fd(), For::Reading))], timeout);
         }
     }
 
@@ -207,7 +209,7 @@ impl Exec {
                 return Outcome::Released;
             }
             let (end, timeout) = runner.ending();
-            let [_, _, feeds] = poll::ready([end, halted, feed.ready()], timeout);
+            let [_, _, feeds] = wait::ready([end, halted, feed.ready()], timeout);
             if feeds {
                 feed.push();
             }

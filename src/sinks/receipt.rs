@@ -25,11 +25,15 @@
 
 use crate::engine::delivery::{Delivery, Outcome, Slug};
 use crate::engine::time::Time;
-use crate::os::process::{self, Group, PidSpace, Stat};
+use crate::os::file;
+use crate::os::flock;
+use crate::os::pid::{Group, Pid};
+use crate::os::proc::{self, PidSpace, Stat};
 use serde::{Deserialize, Serialize};
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The receipt of one try, as far as it got.
@@ -193,7 +197,7 @@ pub fn tries(dir: &Path, seq: u64) -> io::Result<Vec<(u32, PathBuf)>> {
 /// when a newer idempoll wrote it. Takes no lock.
 #[must_use]
 pub fn read(path: &Path) -> Option<Run> {
-    let file = process::open_regular(path).ok()?;
+    let file = file::open_regular(path).ok()?;
     parse(&read_text(&file).ok()?).ok().flatten()
 }
 
@@ -233,17 +237,19 @@ pub(super) fn look(dir: &Path, delivery: &Delivery) -> io::Result<State> {
 
 /// Whether a receipt's runner lives, by the lock alone.
 pub(super) fn is_locked(path: &Path) -> bool {
-    process::open_regular(path).is_ok_and(|file| process::is_locked(&file).unwrap_or(false))
+    file::open_regular(path)
+        .and_then(|file| flock::is_held(file.as_fd()))
+        .unwrap_or(false)
 }
 
 fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> {
-    let file = match process::open_regular(&path) {
+    let file = match file::open_regular(&path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(State::Missing),
         Err(e) => return Err(e),
     };
     // Before the text is read: a runner seen gone has written all it ever will.
-    let locked = process::is_locked(&file);
+    let locked = flock::is_held(file.as_fd());
     let run = parse(&read_text(&file)?)?;
     if let Some(run) = &run
         && (run.accepted.delivery_id != delivery_id || run.accepted.attempt != attempt)
@@ -258,7 +264,7 @@ fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> 
     let runs = match locked {
         Ok(locked) => locked,
         // Then who runs is known by pid and start time alone.
-        Err(e) if process::has_no_flock(&e) => ours.is_some_and(|run| run.accepted.runner.lives()),
+        Err(e) if flock::is_unsupported(&e) => ours.is_some_and(|run| run.accepted.runner.lives()),
         Err(e) => return Err(e),
     };
     if runs {
@@ -277,7 +283,7 @@ fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> 
 
 impl Process {
     fn lives(self) -> bool {
-        Stat::of(self.pid).is_some_and(|s| s.start == self.start && !s.dead)
+        Pid::new(self.pid).is_some_and(|pid| proc::lives(pid, self.start))
     }
 }
 
@@ -286,7 +292,7 @@ fn orphan(run: &Run) -> Option<Group> {
     let leader = run.started.as_ref()?.command;
     let session = run.accepted.runner.pid;
     let lives = leader.lives()
-        || Stat::all().any(|s| s.group == leader.pid && s.session == session && !s.dead);
+        || Stat::all().any(|s| s.group == leader.pid && s.session == session && !s.zombie);
     Group::led_by(leader.pid).filter(|_| lives)
 }
 
@@ -339,7 +345,6 @@ pub(super) fn is_started(mut receipt: &File) -> bool {
 ///
 /// # Errors
 /// When it is there already, or cannot be made durable later on.
-#[expect(clippy::disallowed_methods, reason = "the room of the receipts")]
 pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<(PathBuf, File)> {
     let of_record = runs_dir.join(delivery.slug.as_str());
     let dir = of_record.join(&delivery.sink);
@@ -347,15 +352,9 @@ pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<(PathBuf, File
         make_dir(dir)?;
     }
     let path = dir.join(format!("{}.{}.json", delivery.seq, delivery.attempt));
-    // Exclusive creation does not follow a symlink either.
-    let file = File::options()
-        .read(true)
-        .append(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
-    match process::lock(&file) {
-        Err(e) if !process::has_no_flock(&e) => {
+    let file = file::create_new(&path)?;
+    match flock::exclusive(file.as_fd()) {
+        Err(e) if !flock::is_unsupported(&e) => {
             remove(&path)?;
             Err(e)
         }
@@ -367,7 +366,7 @@ pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<(PathBuf, File
 /// no more than the receipt and the directory it is in.
 fn make_dir(dir: &Path) -> io::Result<()> {
     match DirBuilder::new().mode(0o700).create(dir) {
-        Ok(()) => File::open(dir.parent().unwrap_or(dir))?.sync_all(),
+        Ok(()) => file::sync_directory(&File::open(dir.parent().unwrap_or(dir))?),
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(e) => Err(e),
     }

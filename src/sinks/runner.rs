@@ -14,8 +14,10 @@
 use super::child::{self, Feed, Output, Process};
 use super::receipt::{self, Accepted, Ended, Line, Word};
 use crate::engine::time::Time;
-use crate::os::poll::{self, For};
-use crate::os::process::{self, Group, PidSpace, Stat};
+use crate::os::pid::Group;
+use crate::os::proc::{PidSpace, Stat};
+use crate::os::wait::{self, For};
+use crate::os::{process, signals};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
@@ -88,7 +90,7 @@ impl From<io::Error> for End {
 }
 
 fn run() -> Result<(), End> {
-    process::default_signals();
+    signals::all_to_default();
     process::close_on_exec_from_3();
     let receipt = take_stdout()?;
     let dir = File::open(".")?;
@@ -103,8 +105,8 @@ fn run() -> Result<(), End> {
         delivery_id: order.delivery_id.clone(),
         attempt: order.attempt,
         runner: receipt::Process {
-            pid: me.pid,
-            start: me.start,
+            pid: me.pid.get(),
+            start: me.start_time,
         },
         boot_id: here.boot_id,
         pid_ns: here.pid_ns,
@@ -227,7 +229,7 @@ impl Begun {
             let (end, look_again) = self.process.ending();
             let said = listening.then(|| (self.output.as_fd(), For::Reading));
             let wait = left.into_iter().chain(look_again).min();
-            let [_, hears, feeds] = poll::ready([end, said, feed.ready()], wait);
+            let [_, hears, feeds] = wait::ready([end, said, feed.ready()], wait);
             if hears {
                 listening = output.take_from(&mut self.output);
             }
@@ -260,7 +262,7 @@ impl Begun {
                 }
             }
             let said = listening.then(|| (self.output.as_fd(), For::Reading));
-            if let [true] = poll::ready([said], Some(LOOK_AGAIN)) {
+            if let [true] = wait::ready([said], Some(LOOK_AGAIN)) {
                 listening = output.take_from(&mut self.output);
             }
         }
@@ -273,7 +275,7 @@ impl Begun {
         const PIPE_AT_MOST: usize = 1 << 20;
         const READ_AT_LEAST: usize = 4096;
         for _ in 0..PIPE_AT_MOST / READ_AT_LEAST {
-            let [more] = poll::ready(
+            let [more] = wait::ready(
                 [Some((self.output.as_fd(), For::Reading))],
                 Some(Duration::ZERO),
             );

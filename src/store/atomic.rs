@@ -83,12 +83,6 @@ impl<'a> Batch<'a> {
         self.files.push((target, bytes));
     }
 
-    /// Whether there is nothing in it.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty()
-    }
-
     /// Makes all of it durable. Syncs: none for an empty batch; one per file
     /// for up to three, one in all for more; and one per directory.
     ///

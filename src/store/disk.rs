@@ -5,7 +5,7 @@
 //! the last thing the process did; see `trace`.
 
 use super::layout::DIR_MODE;
-use crate::os::fs as os;
+use crate::os::{file, uninterrupted};
 use std::ffi::OsString;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read, Write};
@@ -51,7 +51,7 @@ use trace::step;
 /// directory (when we are root and they are not, they must be able to read it).
 pub(super) fn create(path: &Path) -> io::Result<File> {
     step(Step::Create, path, 0)?;
-    let file = os::create_new(path)?;
+    let file = file::create_new(path)?;
     let dir = std::fs::metadata(super::layout::parent(path));
     if let (Ok(dir), Ok(meta)) = (dir, file.metadata())
         && dir.uid() != meta.uid()
@@ -81,7 +81,7 @@ pub(super) fn sync(file: &File, path: &Path) -> io::Result<()> {
 /// Flushes the file system that the directory `dir`, at `path`, is on.
 pub(super) fn sync_all(dir: &File, path: &Path) -> io::Result<()> {
     step(Step::SyncAll, path, 0)?;
-    uninterrupted(|| os::sync_file_system(dir))
+    file::sync_file_system(dir)
 }
 
 /// Renames, replacing what was there.
@@ -94,10 +94,7 @@ pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 /// Makes the names in `dir` durable.
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     step(Step::SyncDir, dir, 0)?;
-    match File::open(dir)?.sync_all() {
-        Err(e) if os::has_no_directory_sync(&e) => Ok(()),
-        done => done,
-    }
+    file::sync_directory(&File::open(dir)?)
 }
 
 /// Makes one directory, mode 0700; says whether it was not there before.
@@ -125,10 +122,10 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
 }
 
 /// Reads a whole file and says when it was last written. Only a regular file
-/// is read; see [`os::open_regular`].
+/// is read; see [`file::open_regular`].
 pub(super) fn read(path: &Path) -> io::Result<(Vec<u8>, SystemTime)> {
     step(Step::Read, path, 0)?;
-    let mut file = os::open_regular(path)?;
+    let mut file = file::open_regular(path)?;
     let modified = file.metadata()?.modified()?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
@@ -141,15 +138,6 @@ pub(super) fn list(dir: &Path) -> io::Result<Vec<OsString>> {
     std::fs::read_dir(dir)?
         .map(|entry| Ok(entry?.file_name()))
         .collect()
-}
-
-fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    loop {
-        match call() {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            done => return done,
-        }
-    }
 }
 
 /// Lists the steps of the current thread, and cuts or breaks them on demand.

@@ -14,13 +14,12 @@ use super::atomic::Batch;
 use super::head::{Keys, VERSION, Wrong};
 use super::layout::Layout;
 use super::ledger::Ledger;
-use super::reader::{LoadError, Reader, read_file};
+use super::reader::{LoadError, read_file};
 use crate::engine::delivery::Slug;
-use crate::engine::feed::{Feed, Runs};
+use crate::engine::feed::Feed;
 use crate::engine::time::Time;
 use crate::error::Error;
-use serde_json::{Map, json};
-use std::collections::BTreeMap;
+use serde_json::json;
 use std::path::PathBuf;
 
 impl Ledger {
@@ -70,19 +69,9 @@ impl Ledger {
     }
 }
 
-impl Reader {
-    /// The feed named `slug`, if it was ever watched.
-    ///
-    /// # Errors
-    /// See [`LoadError`].
-    pub fn load_feed(&self, slug: &Slug) -> Result<Option<Feed>, LoadError> {
-        load(self.layout(), slug)
-    }
-}
-
 fn load(layout: &Layout, slug: &Slug) -> Result<Option<Feed>, LoadError> {
     let Some((bytes, modified)) = read_file(&layout.source(slug))? else {
-        return Ok(watch_from(layout, slug)?.map(anew));
+        return Ok(watch_from(layout, slug)?.map(Feed::new));
     };
     let parse = || -> Result<Feed, Wrong> {
         Keys::parse(&bytes)?;
@@ -92,20 +81,6 @@ fn load(layout: &Layout, slug: &Slug) -> Result<Option<Feed>, LoadError> {
         Ok(feed) => Ok(Some(feed)),
         Err(Wrong::Newer(version)) => Err(LoadError::Newer { version }),
         Err(Wrong::Damaged(reason)) => Err(LoadError::Damaged { reason, modified }),
-    }
-}
-
-/// A feed of which only the beginning is known.
-fn anew(watch_from: Time) -> Feed {
-    Feed {
-        version: 1,
-        watch_from,
-        cursor: None,
-        open: Runs::default(),
-        absent: BTreeMap::new(),
-        not_before: None,
-        judged_by: String::new(),
-        extra: Map::new(),
     }
 }
 
@@ -149,7 +124,7 @@ mod tests {
                 .as_object()
                 .cloned()
                 .unwrap_or_default(),
-            ..anew(Time(1_785_924_000_000))
+            ..Feed::new(Time(1_785_924_000_000))
         };
         (Slug::feed("api", None, Some("octo/api")), feed)
     }
@@ -166,8 +141,7 @@ mod tests {
         trace::start(Break::Never);
         ledger.save_feed(&slug, &feed).expect("saved");
         assert_eq!(trace::syncs(&trace::stop()), 2);
-        assert_eq!(open(&dir).load_feed(&slug), Ok(Some(feed.clone())));
-        assert_eq!(Reader::new(dir.layout()).load_feed(&slug), Ok(Some(feed)));
+        assert_eq!(open(&dir).load_feed(&slug), Ok(Some(feed)));
     }
 
     /// Given records saved for later, when a feed is saved, then they are
@@ -224,7 +198,10 @@ mod tests {
             std::fs::read(aside).expect("kept"),
             &whole[..whole.len() - 1]
         );
-        assert_eq!(ledger.load_feed(&slug), Ok(Some(anew(feed.watch_from))));
+        assert_eq!(
+            ledger.load_feed(&slug),
+            Ok(Some(Feed::new(feed.watch_from)))
+        );
         std::fs::write(dir.layout().watch(&slug), "").expect("damaged");
         let found = ledger.load_feed(&slug).expect("it loads").expect("there");
         assert!(found.watch_from > Time::ZERO, "when it was written");
@@ -241,7 +218,10 @@ mod tests {
         std::fs::write(dir.layout().watch(&slug), "{").expect("damaged");
         open(&dir).save_feed(&slug, &feed).expect("saved");
         std::fs::remove_file(dir.layout().source(&slug)).expect("removed");
-        assert_eq!(open(&dir).load_feed(&slug), Ok(Some(anew(feed.watch_from))));
+        assert_eq!(
+            open(&dir).load_feed(&slug),
+            Ok(Some(Feed::new(feed.watch_from)))
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::reader::cannot_read;
 use crate::engine::entry::Entry;
 use crate::engine::time::Time;
 use crate::error::Error;
-use crate::os::fs as os;
+use crate::os::file::{open_append, open_regular};
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -116,10 +116,10 @@ impl Journal {
         {
             return Ok(file);
         }
-        match os::open_append(&path) {
+        match open_append(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 disk::make_dir(&self.layout.log_dir())?;
-                os::open_append(&path)
+                open_append(&path)
             }
             done => done,
         }
@@ -157,7 +157,7 @@ pub fn read(
     // is noticed, but not hide one.
     for n in 0..=KEEP {
         let path = layout.log(n);
-        match os::open_regular(&path).and_then(|f| Ok((f.metadata()?, f))) {
+        match open_regular(&path).and_then(|f| Ok((f.metadata()?, f))) {
             Ok((meta, file)) => {
                 let old = since.is_some_and(|since| {
                     meta.modified()
@@ -215,25 +215,12 @@ pub struct Follow {
 }
 
 impl Follow {
-    /// Follows from the end of what [`read`] would give now: only what comes later.
-    #[must_use]
-    pub fn from_now(layout: Layout) -> Follow {
-        let file = os::open_regular(&layout.log(0)).ok();
-        let end = file.as_ref().and_then(|f| f.metadata().ok());
-        Follow {
-            layout,
-            file,
-            at: end.map_or(0, |meta| meta.len()),
-            half: Vec::new(),
-        }
-    }
-
     /// Follows from the beginning of the oldest file: the first look gives all there is.
     #[must_use]
     pub fn from_start(layout: Layout) -> Follow {
         let oldest = (0..=KEEP)
             .rev()
-            .find_map(|n| os::open_regular(&layout.log(n)).ok());
+            .find_map(|n| open_regular(&layout.log(n)).ok());
         Follow {
             layout,
             file: oldest,
@@ -267,7 +254,7 @@ impl Follow {
     fn next_file(&self) -> Option<File> {
         let current = self.file.as_ref().and_then(|f| f.metadata().ok());
         let Some(current) = current else {
-            return os::open_regular(&self.layout.log(0)).ok();
+            return open_regular(&self.layout.log(0)).ok();
         };
         let place = (0..=KEEP).find(|&n| {
             std::fs::symlink_metadata(self.layout.log(n)).is_ok_and(|m| id(&m) == id(&current))
@@ -275,9 +262,9 @@ impl Follow {
         match place {
             Some(n) => (0..n)
                 .rev()
-                .find_map(|n| os::open_regular(&self.layout.log(n)).ok()),
+                .find_map(|n| open_regular(&self.layout.log(n)).ok()),
             // Moved elsewhere or removed.
-            None => os::open_regular(&self.layout.log(0)).ok(),
+            None => open_regular(&self.layout.log(0)).ok(),
         }
     }
 
@@ -470,12 +457,12 @@ mod tests {
     fn c125_following_goes_on_whatever_happened_to_the_file() {
         let dir = Dir::new();
         let (mut journal, path) = start(&dir);
-        let mut early = Follow::from_now(dir.layout());
+        let mut early = Follow::from_start(dir.layout());
         assert_eq!(polled(&mut early), NONE);
         journal.append(&entry(1)).expect("appended");
-        let mut follow = Follow::from_now(dir.layout());
+        let mut follow = Follow::from_start(dir.layout());
         let mut all = Follow::from_start(dir.layout());
-        assert_eq!(polled(&mut follow), NONE);
+        assert_eq!(polled(&mut follow), [1]);
         assert_eq!(polled(&mut early), [1]);
         journal.append(&entry(2)).expect("appended");
         assert_eq!(polled(&mut follow), [2]);

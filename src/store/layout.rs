@@ -129,22 +129,10 @@ impl Layout {
         self.state_dir.join("hosts")
     }
 
-    /// `STATE/hosts/<name>.json`; the caller makes `name` fit for a file.
-    #[must_use]
-    pub fn host(&self, name: &str) -> PathBuf {
-        self.hosts().join(format!("{name}.json"))
-    }
-
     /// `STATE/runs/`.
     #[must_use]
     pub fn runs(&self) -> PathBuf {
         self.state_dir.join("runs")
-    }
-
-    /// `STATE/runs/<slug>/<sink>/`: the receipts of one sink for one record.
-    #[must_use]
-    pub fn run(&self, slug: &Slug, sink: &str) -> PathBuf {
-        self.runs().join(slug.as_str()).join(sink)
     }
 
     /// `STATE/requests/`.
@@ -195,8 +183,8 @@ mod tests {
             (layout.item_temps(), "/s/items/.tmp"),
             (layout.marker(&slug), "/s/pending/api~octo~api~7"),
             (layout.watch(&slug), "/s/sources/api~octo~api~7.watch"),
-            (layout.run(&slug, "hook"), "/s/runs/api~octo~api~7/hook"),
-            (layout.host("a"), "/s/hosts/a.json"),
+            (layout.runs(), "/s/runs"),
+            (layout.hosts(), "/s/hosts"),
             (layout.log(0), "/s/log/events.jsonl"),
             (layout.log(2), "/s/log/events.2.jsonl"),
         ];

@@ -17,7 +17,7 @@ use super::atomic::{self, Batch, cannot_write};
 use super::blocks::{EVENTS_PREFIX, Plan, events_name};
 use super::layout::Layout;
 use super::pending::Index;
-use super::reader::{self, LoadError, Reader, aside_path, cannot_read, read_file};
+use super::reader::{self, LoadError, aside_path, cannot_read, read_file};
 use super::{disk, head};
 use crate::engine::delivery::Slug;
 use crate::engine::record::Record;
@@ -218,12 +218,6 @@ impl Ledger {
     /// None at present; reading the index may need the disk one day.
     pub fn pending(&self) -> Result<Vec<Slug>, Error> {
         Ok(self.index.all())
-    }
-
-    /// A reader of the same state.
-    #[must_use]
-    pub fn reader(&self) -> Reader {
-        Reader::new(self.layout.clone())
     }
 
     /// After a save that failed in its last step the new record may be what is

@@ -23,7 +23,7 @@ use super::layout::Layout;
 use super::reader::{cannot_read, read_file, slugs_in};
 use crate::engine::delivery::Slug;
 use crate::error::Error;
-use crate::os::fs as os;
+use crate::os::file;
 use std::collections::BTreeSet;
 use std::fs::File;
 
@@ -114,7 +114,7 @@ impl Index {
 fn seal(layout: &Layout) -> Result<String, Error> {
     let items = layout.items();
     let (inode, born) = File::open(&items)
-        .and_then(|dir| os::identity(&dir))
+        .and_then(|dir| file::identity(&dir))
         .map_err(|e| cannot_read(&items, &e))?;
     Ok(format!("{inode} {born}"))
 }

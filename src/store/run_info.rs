@@ -16,12 +16,12 @@
 //! believes the first line checks it against the process itself, and a reader
 //! that finds the file damaged takes it as missing.
 
+use super::{Layout, atomic};
 use crate::engine::time::Time;
 use crate::error::Error;
-use crate::os::file::{self, Facts, Kind};
+use crate::os::file::{self, Facts};
 use serde::{Deserialize, Serialize};
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The format written.
@@ -127,18 +127,14 @@ impl RunInfo {
     /// Where it is kept.
     #[must_use]
     pub fn path(state_dir: &Path) -> PathBuf {
-        state_dir.join("run.json")
+        Layout::new(state_dir).run_info()
     }
 
     /// Reads it. `None` when it is missing, unreadable or damaged.
     #[must_use]
     pub fn read(state_dir: &Path) -> Option<RunInfo> {
-        let path = RunInfo::path(state_dir);
-        let regular = |f: &Facts| f.kind == Kind::File && f.size <= LARGEST;
-        // Looked at before it is opened as well: opening a device can have effects.
-        Facts::at(&path).ok().filter(regular)?;
-        let file = file::open_to_read(&path).ok()?;
-        let facts = Facts::of(&file).ok().filter(regular)?;
+        let file = file::open_regular(&RunInfo::path(state_dir)).ok()?;
+        let facts = Facts::of(&file).ok().filter(|f| f.size <= LARGEST)?;
         let mut text = Vec::new();
         file.take(LARGEST).read_to_end(&mut text).ok()?;
         let mut info: RunInfo = serde_json::from_slice(&text).ok()?;
@@ -146,61 +142,33 @@ impl RunInfo {
         Some(info)
     }
 
-    /// Writes it, whole or not at all, but not durably.
+    /// Writes it, whole or not at all, but not durably: after a power cut
+    /// nobody needs it. Works as soon as there is a state directory, before the
+    /// ledger is opened; what a kill leaves half-written, the ledger removes.
     ///
     /// # Errors
-    /// Which file could not be written, and why.
+    /// Which file could not be written, and why; then the old one is there.
     pub fn write(&self, state_dir: &Path) -> Result<(), Error> {
         let path = RunInfo::path(state_dir);
-        let failed =
-            |e: &dyn std::fmt::Display| Error::new(format!("cannot write {}", path.display()), e);
-        let text = serde_json::to_vec(self).map_err(|e| failed(&e))?;
-        replace(&path, &text).map_err(|e| failed(&e))
+        let text = serde_json::to_vec(self)
+            .map_err(|e| Error::new(format!("cannot write {}", path.display()), e))?;
+        atomic::write_unsynced(&path, &text)
     }
-}
-
-/// Replaces a file by way of a temporary one, without any sync: readers see the
-/// old text or the new one, and after a power cut nobody needs either.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "until it goes through the store's atomic write"
-)]
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
-    let temporary = path.with_extension("json.tmp");
-    match fs::remove_file(&temporary) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
-    let written = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&temporary)
-        .and_then(|mut f| f.write_all(text))
-        .and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // What is left of it is removed before the next try anyhow.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
 }
 
 #[cfg(test)]
 #[allow(clippy::disallowed_methods, reason = "tests")]
 mod tests {
+    use super::super::disk::trace::{self, Break};
+    use super::super::ledger::Ledger;
+    use super::super::testing::{Dir, temps};
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let dir =
-            std::env::temp_dir().join(format!("idempoll-run-info-{name}-{}", std::process::id()));
-        fs::create_dir_all(&dir).expect("the temp dir can be written");
-        dir
-    }
+    use std::fs;
 
     #[test]
     fn what_is_written_is_read_back_and_nothing_else_is_left() {
-        let dir = scratch("whole");
+        let dir = Dir::new();
+        let dir = dir.path();
         let info = RunInfo {
             version: VERSION,
             pid: 4711,
@@ -212,22 +180,22 @@ mod tests {
             last_cycle: Some(LastCycle::default()),
             ..RunInfo::default()
         };
-        info.write(&dir).expect("it can be written");
-        info.write(&dir).expect("it can be replaced");
-        let mut back = RunInfo::read(&dir).expect("it is whole");
+        info.write(dir).expect("it can be written");
+        info.write(dir).expect("it can be replaced");
+        let mut back = RunInfo::read(dir).expect("it is whole");
         assert!(back.owner.take().is_some());
         assert_eq!(back, info);
-        let facts = Facts::at(&RunInfo::path(&dir)).expect("it is there");
+        let facts = Facts::at(&RunInfo::path(dir)).expect("it is there");
         assert_eq!(facts.mode, 0o600);
-        assert_eq!(fs::read_dir(&dir).expect("it is there").count(), 1);
-        fs::remove_dir_all(&dir).expect("it is ours");
+        assert_eq!(fs::read_dir(dir).expect("it is there").count(), 1);
     }
 
     #[test]
     fn a_missing_damaged_or_hostile_file_is_as_good_as_none() {
-        let dir = scratch("damaged");
-        let path = RunInfo::path(&dir);
-        assert_eq!(RunInfo::read(&dir), None);
+        let dir = Dir::new();
+        let dir = dir.path();
+        let path = RunInfo::path(dir);
+        assert_eq!(RunInfo::read(dir), None);
         for damaged in [
             &b""[..],
             b"\0\0\0\0",
@@ -240,45 +208,54 @@ mod tests {
             b"{\"version\":1,\"pid\":1}\xff",
         ] {
             fs::write(&path, damaged).expect("it can be written");
-            assert_eq!(RunInfo::read(&dir), None, "{}", damaged.escape_ascii());
+            assert_eq!(RunInfo::read(dir), None, "{}", damaged.escape_ascii());
         }
         fs::remove_file(&path).expect("it is there");
         std::os::unix::fs::symlink("/etc/passwd", &path).expect("links can be made");
-        assert_eq!(RunInfo::read(&dir), None);
+        assert_eq!(RunInfo::read(dir), None);
         fs::remove_file(&path).expect("it is there");
         let made = std::process::Command::new("mkfifo").arg(&path).status();
         assert!(made.expect("mkfifo is there").success());
-        assert_eq!(RunInfo::read(&dir), None, "and it must not hang");
-        fs::remove_dir_all(&dir).expect("it is ours");
+        assert_eq!(RunInfo::read(dir), None, "and it must not hang");
     }
 
     #[test]
     fn a_file_with_less_or_more_than_we_know_still_says_who_runs() {
-        let dir = scratch("other");
+        let dir = Dir::new();
+        let dir = dir.path();
         let text = r#"{"version":2,"pid":4711,"start_time":7,"brand_new":{"a":1}}"#;
-        fs::write(RunInfo::path(&dir), text).expect("it can be written");
-        let info = RunInfo::read(&dir).expect("it says who runs");
+        fs::write(RunInfo::path(dir), text).expect("it can be written");
+        let info = RunInfo::read(dir).expect("it says who runs");
         assert_eq!(
             (info.version, info.pid, info.start_time),
             (2, 4711, Some(7))
         );
-        fs::remove_dir_all(&dir).expect("it is ours");
     }
 
+    /// Given a write that fails or is killed at any step, then the error says
+    /// where, the old text stays, and opening the ledger leaves no litter.
     #[test]
     fn a_write_that_fails_says_where_and_leaves_the_old_text() {
-        let dir = scratch("busy");
-        let info = RunInfo {
-            pid: 1,
+        let dir = Dir::new();
+        let dir = dir.path();
+        let run = |pid| RunInfo {
+            pid,
             ..RunInfo::default()
         };
-        info.write(&dir).expect("it can be written");
-        fs::create_dir(dir.join("run.json.tmp")).expect("it can be made");
-        let e = RunInfo::default()
-            .write(&dir)
-            .expect_err("the temporary name is taken");
-        assert!(e.to_string().contains("run.json: "), "{e}");
-        assert_eq!(RunInfo::read(&dir).map(|i| i.pid), Some(1));
-        fs::remove_dir_all(&dir).expect("it is ours");
+        // Before there is a ledger.
+        run(1).write(dir).expect("it can be written");
+        for at in 0..3 {
+            for broken in [Break::FailsAt(at, 28), Break::KilledAt(at)] {
+                trace::start(broken);
+                let e = run(2).write(dir).expect_err("it is cut");
+                trace::stop();
+                assert!(e.to_string().contains("run.json: "), "{e}");
+                assert_eq!(RunInfo::read(dir).map(|i| i.pid), Some(1));
+            }
+        }
+        assert_eq!(temps(dir).len(), 2, "of the kills after the first step");
+        Ledger::open(Layout::new(dir)).expect("it opens");
+        assert_eq!(temps(dir).len(), 0);
+        assert_eq!(RunInfo::read(dir).map(|i| i.pid), Some(1));
     }
 }

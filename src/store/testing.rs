@@ -8,22 +8,18 @@ use crate::engine::record::{
     Disposition, Event, Known, Queue, Record, Seen, Standing, Stored, Tries,
 };
 use crate::engine::time::Time;
+use crate::scratch::Scratch;
 use serde_json::Map;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A directory that is removed at the end.
-pub(super) struct Dir(PathBuf);
+/// A directory of a test's own, with a state directory in it.
+pub(super) struct Dir(Scratch);
 
 impl Dir {
     pub(super) fn new() -> Dir {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = std::env::temp_dir().join(format!("idempoll-store-{}-{n}", std::process::id()));
-        std::fs::create_dir(&path).expect("a new directory");
-        Dir(path)
+        Dir(Scratch::new())
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -32,12 +28,6 @@ impl Dir {
 
     pub(super) fn layout(&self) -> Layout {
         Layout::new(self.0.join("state"))
-    }
-}
-
-impl Drop for Dir {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,9 +1,11 @@
 //! The commands as the user meets them: the real program, its output and its exit codes.
 
+use crate::exec_world::Poller;
+use crate::world::program::binary;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const TRUE: &str = r#"["true"]"#;
@@ -32,7 +34,7 @@ impl Home {
     }
 
     fn command(&self, line: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_idempoll"));
+        let mut command = Command::new(binary());
         command
             .args(line.split_whitespace())
             .current_dir(&self.0)
@@ -78,16 +80,6 @@ impl Drop for Home {
     fn drop(&mut self) {
         let _ = self.run("stop --if-running");
         let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A poller that is ended with the test.
-struct Poller(Child);
-
-impl Drop for Poller {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -29,11 +29,8 @@ fn check(script: &Script, cut: &str, wanted: &World, got: &World) {
     );
 }
 
-/// Given a random world, when the poller is killed once before or after any one
-/// of its steps, then it ends as if it had never been killed.
-/// (R3.1, R3.2, R3.3, R3.4, R3.7, R4.2, R5.4, R6.1, R6.2, R6.4, R6.6, R6.7)
-#[test]
-fn r3_a_kill_at_any_step_changes_nothing() {
+/// Strikes once, in every world at every step in turn.
+fn at_every_step(blow: Blow, struck: &str) {
     let (mut worlds, mut cuts) = (0, 0);
     for seed in 0..scale(60) {
         let script = Script::random(seed);
@@ -41,12 +38,20 @@ fn r3_a_kill_at_any_step_changes_nothing() {
         worlds += 1;
         for at in 1..=wanted.steps {
             let mut world = World::new(script.clone());
-            world.live(|step| (step == at).then_some(Blow::Kill));
-            check(&script, &format!("killed at {at}"), &wanted, &world);
+            world.live(|step| (step == at).then_some(blow));
+            check(&script, &format!("{struck} at {at}"), &wanted, &world);
             cuts += 1;
         }
     }
-    println!("killed once: {worlds} worlds, {cuts} cuts");
+    println!("{struck} once: {worlds} worlds, {cuts} cuts");
+}
+
+/// Given a random world, when the poller is killed once before or after any one
+/// of its steps, then it ends as if it had never been killed.
+/// (R3.1, R3.2, R3.3, R3.4, R3.7, R4.2, R5.4, R6.1, R6.2, R6.4, R6.6, R6.7)
+#[test]
+fn r3_a_kill_at_any_step_changes_nothing() {
+    at_every_step(Blow::Kill, "killed");
 }
 
 /// Given a random world, when the poller is stopped before any one of its
@@ -54,19 +59,7 @@ fn r3_a_kill_at_any_step_changes_nothing() {
 /// (R2.5, R4.1, R5.1, R5.2, R5.3)
 #[test]
 fn r5_a_stop_at_any_step_changes_nothing() {
-    let (mut worlds, mut cuts) = (0, 0);
-    for seed in 0..scale(60) {
-        let script = Script::random(seed);
-        let wanted = undisturbed(&script);
-        worlds += 1;
-        for at in 1..=wanted.steps {
-            let mut world = World::new(script.clone());
-            world.live(|step| (step == at).then_some(Blow::Stop));
-            check(&script, &format!("stopped at {at}"), &wanted, &world);
-            cuts += 1;
-        }
-    }
-    println!("stopped once: {worlds} worlds, {cuts} cuts");
+    at_every_step(Blow::Stop, "stopped");
 }
 
 /// The same with kills and stops at random, again and again.

@@ -1,8 +1,9 @@
 //! A directory, a command that logs what it does, and a poller that may be killed.
 
+use crate::world::program::{binary, lines};
 use idempoll::config::checked;
 use idempoll::engine::delivery::{Delivery, EventKind, Outcome, Slug};
-use idempoll::os::poll::{For, ready};
+use idempoll::os::wait::{For, ready};
 use idempoll::os::wake::Wake;
 use idempoll::sinks::Sink;
 use idempoll::sinks::exec::Exec;
@@ -20,7 +21,6 @@ pub struct World {
 }
 
 impl World {
-    #[allow(clippy::disallowed_methods, reason = "tests")]
     pub fn new() -> World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -45,11 +45,9 @@ impl World {
 
     /// The lines of a file in the directory; none if it is not there.
     pub fn lines(&self, name: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
-        text.lines().map(str::to_string).collect()
+        lines(&self.path(name))
     }
 
-    #[allow(clippy::disallowed_methods, reason = "tests")]
     pub fn touch(&self, name: &str) {
         fs::write(self.path(name), "").expect("a temp file");
     }
@@ -80,7 +78,6 @@ impl World {
         Poller(command.spawn().expect("this test binary starts"))
     }
 
-    #[allow(clippy::disallowed_methods, reason = "tests")]
     pub fn poller_command(&self, stage: &str, script: &str, payload_bytes: usize) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("we run"));
         command
@@ -102,11 +99,6 @@ impl Drop for World {
     }
 }
 
-/// The program under test.
-pub fn binary() -> &'static Path {
-    Path::new(env!("CARGO_BIN_EXE_idempoll"))
-}
-
 /// A runner that waits at a gate before it is one.
 pub fn gated() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/gated_runner.sh")
@@ -114,7 +106,7 @@ pub fn gated() -> PathBuf {
 
 fn sink(dir: &Path, script: &str, timeout: Duration) -> Exec {
     Exec {
-        program: binary().to_path_buf(),
+        program: binary(),
         settings: checked::Exec {
             command: ["sh", "-c", script, "sh", dir.to_str().expect("ASCII")]
                 .map(str::to_string)
@@ -161,7 +153,6 @@ impl Drop for Poller {
 }
 
 /// What such a process does; returns at once in any other.
-#[allow(clippy::disallowed_methods, reason = "tests")]
 pub fn be_a_poller() {
     let var = |name: &str| std::env::var(format!("IDEMPOLL_TEST_{name}")).unwrap_or_default();
     let dir = PathBuf::from(var("DIR"));
@@ -196,7 +187,6 @@ pub fn never() -> Wake {
 }
 
 /// Polls until `look` finds something; fails after half a minute.
-#[allow(clippy::disallowed_methods, reason = "tests")]
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -209,7 +199,6 @@ pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// Runs `f` and says how long it took.
-#[allow(clippy::disallowed_methods, reason = "tests")]
 pub fn timed<T>(f: impl FnOnce() -> T) -> (T, Duration) {
     let start = Instant::now();
     let value = f();
@@ -234,7 +223,6 @@ pub fn deliver_within(limit: Duration, exec: &Exec, delivery: &Delivery) -> (Out
 }
 
 /// Sends a signal, as the shell would: `kill("KILL", "-77")`.
-#[allow(clippy::disallowed_methods, reason = "tests")]
 pub fn kill(signal: &str, whom: &str) {
     let status = Command::new("kill")
         .args(["-s", signal, "--", whom])

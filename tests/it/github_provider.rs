@@ -696,7 +696,7 @@ fn c133_without_its_token_nothing_is_asked() {
     let told = list_with(without, None, None);
     assert_eq!(
         told.cut().reason,
-        "the environment variable IDEMPOLL_TEST_NO_SUCH_VARIABLE is not set"
+        "cannot use the environment variable IDEMPOLL_TEST_NO_SUCH_VARIABLE: it is not set"
     );
     assert!(forge.asked().is_empty());
 }

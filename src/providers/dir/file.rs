@@ -5,7 +5,7 @@ use crate::engine::item::{
 };
 use crate::engine::time::Time;
 use crate::error::Error;
-use crate::os::regular::open_regular;
+use crate::os::file::open_regular_or_link;
 use crate::providers::json;
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -125,7 +125,9 @@ pub fn cannot_read(e: &io::Error) -> String {
 }
 
 fn bytes(path: &Path) -> Result<(Vec<u8>, Metadata), String> {
-    let (file, before) = open_regular(path).map_err(|e| cannot_read(&e))?;
+    let (file, before) = open_regular_or_link(path)
+        .and_then(|f| f.metadata().map(|m| (f, m)))
+        .map_err(|e| cannot_read(&e))?;
     let too_large = || format!("it is larger than {} MiB", MAX_FILE >> 20);
     if before.len() > MAX_FILE {
         return Err(too_large());

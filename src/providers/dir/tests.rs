@@ -5,24 +5,18 @@ use super::*;
 use crate::engine::item::{Kind, Sighting, State};
 use crate::engine::time::Time;
 use crate::providers::Gone;
+use crate::scratch::Scratch;
 use serde_json::{Value, json};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::SystemTime;
 
-/// A directory of one test, removed when it ends, and what was heard of it last.
+/// A directory of one test, and what was heard of it last.
 struct World {
-    root: PathBuf,
+    root: Scratch,
     inbox: PathBuf,
     cursor: Option<Value>,
     heard: Vec<Heard>,
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.root);
-    }
 }
 
 struct Ear<'a>(&'a mut Vec<Heard>);
@@ -44,12 +38,9 @@ impl Out for Deaf {
 
 impl World {
     fn new() -> World {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("idempoll-dir-{}-{count}", std::process::id());
-        let root = std::env::temp_dir().join(name);
+        let root = Scratch::new();
         let inbox = root.join("inbox");
-        fs::create_dir_all(&inbox).expect("a writable temp dir");
+        fs::create_dir(&inbox).expect("a writable temp dir");
         World {
             root,
             inbox,

@@ -291,7 +291,7 @@ fn a_reader_sees_whole_records_while_they_change() {
         add_pending(&mut record, id, &payload(id, 50));
     }
     ledger.save(&slug, &mut record).expect("saved");
-    let reader = ledger.reader();
+    let reader = Reader::new(dir.layout());
     let done = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -325,7 +325,7 @@ fn frozen_records_of_version_1_load() {
         std::fs::create_dir_all(to.parent().expect("a parent")).expect("a directory");
         std::fs::write(to, bytes).expect("copied");
     }
-    let slugs = ledger.reader().slugs().expect("all");
+    let slugs = Reader::new(dir.layout()).slugs().expect("all");
     let names: Vec<&str> = slugs.iter().map(Slug::as_str).collect();
     assert_eq!(
         names,

@@ -14,6 +14,12 @@ pub fn binary() -> PathBuf {
         .map_or_else(|| env!("CARGO_BIN_EXE_idempoll").into(), PathBuf::from)
 }
 
+/// The lines of a file; none if it is not there.
+pub fn lines(path: &Path) -> Vec<String> {
+    let text = fs::read_to_string(path).unwrap_or_default();
+    text.lines().map(str::to_string).collect()
+}
+
 /// A place to run the program in; removed at the end.
 pub struct Place {
     pub dir: PathBuf,
@@ -136,8 +142,7 @@ impl Place {
 
     /// The lines of a file; none if it is not there.
     pub fn lines(&self, name: &str) -> Vec<String> {
-        let text = fs::read_to_string(self.path(name)).unwrap_or_default();
-        text.lines().map(str::to_string).collect()
+        lines(&self.path(name))
     }
 
     pub fn command(&self, args: &[&str]) -> Command {

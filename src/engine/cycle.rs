@@ -222,6 +222,8 @@ pub struct Totals {
     pub deferred: u64,
     /// Interruptions found.
     pub interrupted: u64,
+    /// Tries whose effect goes on after a stop; the next start takes them up again.
+    pub left_running: u64,
     /// What failed or was put off, for the user: delivery id, sink, reason.
     pub complaints: Vec<String>,
 }

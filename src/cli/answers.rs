@@ -87,6 +87,7 @@ fn rich() -> Record {
             ..Seen::default()
         },
         since: at("2026-08-05T09:00:00Z"),
+        latest: at("2026-08-05T09:00:00Z"),
         openings: 1,
         standing: Standing::Active,
         ended_at: None,

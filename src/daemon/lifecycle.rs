@@ -185,8 +185,11 @@ fn run(
 
 fn report(engine: &Engine, life: &Life, once: bool, faults: usize) -> Report {
     let totals = engine.totals().clone();
-    let mut complaints = totals.complaints.clone();
-    let mut incomplete = life.stopped || life.last.is_none();
+    let undelivered = totals.undelivered.iter();
+    let mut complaints: Vec<String> = undelivered
+        .map(|((id, sink), why)| format!("{id} to {sink}: {why}"))
+        .collect();
+    let mut incomplete = life.stopped || life.last.is_none() || life.unfinished;
     for (setup, health, _) in engine.health() {
         let source = &setup.rules.source;
         if let Some(error) = &health.error {
@@ -206,10 +209,11 @@ fn report(engine: &Engine, life: &Life, once: bool, faults: usize) -> Report {
         complaints.push(trouble.reason.clone());
         incomplete = true;
     }
-    let unresolved = totals.failed + totals.deferred > 0;
+    let unresolved = !totals.undelivered.is_empty();
     let exit = match (life.cut_short, faults, once) {
         (true, _, _) => Exit::Interrupted,
         (false, 1.., _) => Exit::Failed,
+        (false, 0, false) if life.unfinished => Exit::Failed,
         (false, 0, true) if incomplete || unresolved => Exit::Failed,
         (false, 0, _) => Exit::Done,
     };

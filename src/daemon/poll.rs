@@ -11,6 +11,7 @@ use super::runlock::{PutRight, RunLock};
 use crate::engine::cycle::{Engine, Fact, Found, Step, Summary};
 use crate::engine::delivery::Slug;
 use crate::engine::entry::{Entry, Level};
+use crate::engine::saving::Unsaved;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::providers::{Ask, Provider};
@@ -73,14 +74,17 @@ pub struct Poller<'a> {
 }
 
 /// How the poller's life ended.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Life {
     /// The last cycle, if one ended.
     pub last: Option<Summary>,
     /// A stop was asked for.
     pub stopped: bool,
-    /// It was ended by a second signal, or by the end of its patience.
+    /// It was ended by a second signal.
     pub cut_short: bool,
+    /// It ended with something in hand: unsaved, or longer than its patience.
+    pub unfinished: bool,
+    give_up_at: Option<Mono>,
 }
 
 impl Poller<'_> {
@@ -89,13 +93,10 @@ impl Poller<'_> {
     /// # Errors
     /// When the state directory is no longer ours.
     pub fn live(mut self) -> Result<(Engine, Life, Dispatch, Journal, RunInfo), Error> {
-        let mut life = Life {
-            last: None,
-            stopped: false,
-            cut_short: false,
-        };
+        let mut life = Life::default();
         let mut next_cycle = Some(Mono::now());
-        let mut give_up_at: Option<Mono> = None;
+        // Looked for at once: what was asked for while nobody ran comes first.
+        let mut requests_at = Mono::now();
         let mut begun = Mono::now();
         loop {
             while let Some(step) = self.next_step() {
@@ -104,17 +105,30 @@ impl Poller<'_> {
                     life.last = Some(summary);
                 }
                 // The flag is looked at between any two steps, so also between items and sources.
-                self.look_for_stop(&mut life, &mut give_up_at);
+                self.look_for_stop(&mut life);
             }
-            self.look_for_stop(&mut life, &mut give_up_at);
-            if life.stopped && (self.engine.is_quiet() || give_up_at.is_some_and(Mono::passed)) {
-                life.cut_short |= !self.engine.is_quiet();
+            if self.look_for_stop(&mut life) {
+                continue;
+            }
+            let resting = self.engine.is_quiet() || self.engine.is_stuck();
+            if life.stopped && (resting || life.give_up_at.is_some_and(Mono::passed)) {
+                life.unfinished = !self.engine.is_quiet();
                 break;
             }
-            if self.once && life.last.is_some() && self.engine.is_quiet() {
+            let at_its_end = self.once && life.last.is_some() && resting;
+            if !life.stopped && (at_its_end || requests_at.passed()) {
+                requests_at = Mono::now().plus(TICK);
+                if self.take_requests() {
+                    continue;
+                }
+            }
+            if at_its_end {
+                life.unfinished = !self.engine.is_quiet();
                 break;
             }
-            if !life.stopped && next_cycle.is_some_and(Mono::passed) && self.fetch.is_none() {
+            // A cycle that takes longer than the interval is not begun anew beside itself.
+            let cycle_at = next_cycle.filter(|_| !life.stopped && !self.engine.is_cycling());
+            if cycle_at.is_some_and(Mono::passed) {
                 self.put_lock_right()?;
                 begun = Mono::now();
                 next_cycle = (!self.once).then(|| begun.plus(self.interval));
@@ -122,7 +136,8 @@ impl Poller<'_> {
                 continue;
             }
             self.progress(begun);
-            self.wait(next_cycle.filter(|_| !life.stopped), give_up_at, &mut life)?;
+            let until = [cycle_at, life.give_up_at, Some(requests_at)];
+            self.wait(until.into_iter().flatten().min(), &life);
         }
         self.voice.progress("");
         Ok((self.engine, life, self.dispatch, self.journal, self.run))
@@ -136,43 +151,34 @@ impl Poller<'_> {
         self.engine.on(clock::now(), fact);
     }
 
-    fn look_for_stop(&mut self, life: &mut Life, give_up_at: &mut Option<Mono>) {
+    /// Says whether a stop was just asked for.
+    fn look_for_stop(&mut self, life: &mut Life) -> bool {
         let asked = |channel: &Receiver<()>| {
             matches!(
                 channel.try_recv(),
                 Err(crossbeam_channel::TryRecvError::Disconnected)
             )
         };
-        if !life.stopped && asked(&self.stop) {
-            life.stopped = true;
-            // Another `stop` that comes now waits with the first, and does not signal a second time.
-            self.run.stop_asked_at = Some(clock::now());
-            self.write_run();
-            *give_up_at = Some(Mono::now().plus(self.drain));
-            self.tell(Fact::StopAsked);
-        }
         if !life.cut_short && asked(&self.now) {
             life.cut_short = true;
-            *give_up_at = Some(Mono::now());
+            life.give_up_at = Some(Mono::now());
         }
+        if life.stopped || !asked(&self.stop) {
+            return false;
+        }
+        life.stopped = true;
+        // Another `stop` that comes now waits with the first, and does not signal a second time.
+        self.run.stop_asked_at = Some(clock::now());
+        self.write_run();
+        let patience = Mono::now().plus(self.drain);
+        life.give_up_at.get_or_insert(patience);
+        self.tell(Fact::StopAsked);
+        true
     }
 
-    /// Waits for whatever comes first.
-    fn wait(
-        &mut self,
-        next_cycle: Option<Mono>,
-        give_up_at: Option<Mono>,
-        life: &mut Life,
-    ) -> Result<(), Error> {
-        let mut longest = TICK;
-        if let Some(at) = next_cycle
-            .into_iter()
-            .chain(give_up_at)
-            .map(Mono::left)
-            .min()
-        {
-            longest = longest.min(at);
-        }
+    /// Waits for whatever comes first, at most until then.
+    fn wait(&mut self, until: Option<Mono>, life: &Life) {
+        let mut longest = until.map_or(TICK, Mono::left).min(TICK);
         if let Some(at) = self.engine.wakes_at() {
             longest = longest.min(at.since(clock::now()).max(Duration::from_millis(1)));
         }
@@ -197,13 +203,8 @@ impl Poller<'_> {
             }
             recv(stop) -> _ => {}
             recv(now) -> _ => {}
-            recv(timeout) -> _ => {
-                if !life.stopped {
-                    self.take_requests();
-                }
-            }
+            recv(timeout) -> _ => {}
         }
-        Ok(())
     }
 
     fn hear(&mut self, said: Said) {
@@ -234,18 +235,18 @@ impl Poller<'_> {
                     Some(record) => self.ledger.save(&slug, record),
                     None => Ok(()),
                 };
-                self.answer(saved, Fact::Saved { slug });
+                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
             }
             Step::SaveLater(slug) => {
                 let saved = match self.engine.record(&slug) {
                     Some(record) => self.ledger.save_later(&slug, record),
                     None => Ok(()),
                 };
-                self.answer(saved, Fact::Saved { slug });
+                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
             }
             Step::Flush => {
                 let flushed = self.ledger.flush();
-                self.answer(flushed, Fact::Flushed);
+                self.answer(flushed, Unsaved::Batch, Fact::Flushed);
             }
             Step::SaveFeed(feed) => {
                 let slug = self.engine.feed_slug(feed).clone();
@@ -253,7 +254,7 @@ impl Poller<'_> {
                     Some(state) => self.ledger.save_feed(&slug, state),
                     None => Ok(()),
                 };
-                self.answer(saved, Fact::FeedSaved);
+                self.answer(saved, Unsaved::Feed, Fact::FeedSaved);
             }
             Step::List {
                 feed,
@@ -311,10 +312,11 @@ impl Poller<'_> {
         }
     }
 
-    fn answer(&mut self, done: Result<(), Error>, fact: Fact) {
+    fn answer(&mut self, done: Result<(), Error>, what: Unsaved, fact: Fact) {
         match done {
             Ok(()) => self.tell(fact),
             Err(e) => self.tell(Fact::SaveFailed {
+                what,
                 reason: e.to_string(),
             }),
         }
@@ -350,12 +352,14 @@ impl Poller<'_> {
         Ok(())
     }
 
-    fn take_requests(&mut self) {
+    /// Takes up what other processes asked for; says whether there was anything.
+    fn take_requests(&mut self) -> bool {
         if !requests::any(&self.layout) {
-            return;
+            return false;
         }
-        for (path, request) in requests::take(&self.layout) {
-            match request.map(|r| r.verb) {
+        let requests = requests::take(&self.layout);
+        for (path, request) in &requests {
+            match request.clone().map(|r| r.verb) {
                 Ok(Verb::Retry { item, delivery }) => self.tell(Fact::Retry {
                     item: Some(item),
                     delivery,
@@ -369,14 +373,17 @@ impl Poller<'_> {
                     path.display()
                 )),
             }
-            // Done with only when what it asked for is durable.
-            while let Some(step) = self.next_step() {
-                self.carry_out(step);
-            }
-            if let Err(e) = requests::done(&path) {
+        }
+        // Done with only when what they asked for is durable; asked for twice does no harm.
+        while let Some(step) = self.engine.next_save(clock::now()) {
+            self.carry_out(step);
+        }
+        for (path, _) in &requests {
+            if let Err(e) = requests::done(path) {
                 self.voice.complain(&e);
             }
         }
+        !requests.is_empty()
     }
 
     fn cycle_ended(&mut self, summary: &Summary, next_cycle: Option<Mono>) {

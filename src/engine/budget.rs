@@ -297,6 +297,13 @@ impl Record {
         }
     }
 
+    /// Moves due times along with a clock that was set back.
+    pub fn set_back(&mut self, by: Duration) {
+        for tries in self.sinks.values_mut().flat_map(|q| q.tries.values_mut()) {
+            tries.next_attempt_at = tries.next_attempt_at.map(|at| at.minus(by));
+        }
+    }
+
     /// Pulls in due times that a clock set back since has pushed out of reach (C023).
     pub fn clamp_times(&mut self, now: Time) {
         for tries in self.sinks.values_mut().flat_map(|q| q.tries.values_mut()) {
@@ -368,6 +375,7 @@ mod tests {
             source: "in".into(),
             seen: Default::default(),
             since: Time::ZERO,
+            latest: Time::ZERO,
             openings: 1,
             standing: crate::engine::record::Standing::Active,
             ended_at: None,

@@ -25,6 +25,7 @@ use super::item::ItemRef;
 use super::listing::{Heard, Listing};
 use super::plan::Rules;
 use super::record::Record;
+use super::saving::{Saving, Unsaved};
 use super::time::Time;
 use super::walk::Walk;
 use serde_json::Value;
@@ -73,8 +74,10 @@ pub enum Fact {
         /// Which record.
         slug: Slug,
     },
-    /// A save, of whatever kind, failed; nothing of it can be relied on.
+    /// A save failed; nothing of it can be relied on.
     SaveFailed {
+        /// Of what.
+        what: Unsaved,
         /// Why.
         reason: String,
     },
@@ -224,8 +227,8 @@ pub struct Totals {
     pub interrupted: u64,
     /// Tries whose effect goes on after a stop; the next start takes them up again.
     pub left_running: u64,
-    /// What failed or was put off, for the user: delivery id, sink, reason.
-    pub complaints: Vec<String>,
+    /// Deliveries that were tried and are not delivered: by id and sink, why.
+    pub undelivered: BTreeMap<(String, String), String>,
 }
 
 impl Totals {
@@ -261,14 +264,16 @@ pub struct Engine {
 
     pub(super) waiting: BTreeMap<String, BTreeSet<(Time, Slug)>>,
     pub(super) due: BTreeMap<(Slug, String), Time>,
-    pub(super) dirty: BTreeSet<Slug>,
+    pub(super) saving: Saving,
     pub(super) steps: VecDeque<Step>,
     pub(super) walk: Option<Walk>,
-    pub(super) unflushed: bool,
+    /// Records that could not be read, and why; tried again at each cycle.
+    pub(super) unreadable: BTreeMap<Slug, String>,
     pub(super) cycle: Option<Cycle>,
     pub(super) totals: Totals,
     pub(super) noted: Totals,
-    pub(super) store_trouble: Option<Trouble>,
+    /// The latest time heard of, to notice a clock that was set back.
+    pub(super) latest: Time,
     pub(super) stopping: bool,
 }
 
@@ -296,17 +301,8 @@ pub(super) struct Cycle {
     pub summary: Summary,
 }
 
-/// Records cannot be written at present.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trouble {
-    /// Why.
-    pub reason: String,
-    /// When it is tried again.
-    pub retry_at: Time,
-}
-
-/// How long after a failed save it is tried again.
-const STORE_PAUSE: Duration = Duration::from_secs(5);
+/// Clocks are corrected by less than this all the time.
+const SET_BACK: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// An engine over feeds as they were stored; `pending` names the records that may have something to do.
@@ -331,20 +327,21 @@ impl Engine {
             flights: BTreeMap::new(),
             waiting: BTreeMap::new(),
             due: BTreeMap::new(),
-            dirty: BTreeSet::new(),
+            saving: Saving::default(),
             steps: pending.into_iter().map(Step::Load).collect(),
             walk: None,
-            unflushed: false,
+            unreadable: BTreeMap::new(),
             cycle: None,
             totals: Totals::default(),
             noted: Totals::default(),
-            store_trouble: None,
+            latest: Time::ZERO,
             stopping: false,
         }
     }
 
     /// The next thing to do, or `None` until something happens or [`Engine::wakes_at`].
     pub fn next(&mut self, now: Time) -> Option<Step> {
+        self.notice(now);
         if let Some(step) = self.steps.pop_front() {
             return Some(step);
         }
@@ -352,7 +349,7 @@ impl Engine {
         self.save_step(now)
             .or_else(|| self.walk_step(now))
             .or_else(|| self.cycle_step(now))
-            .or_else(|| self.last_flush())
+            .or_else(|| self.last_flush(now))
     }
 
     /// Takes a fact.
@@ -360,8 +357,8 @@ impl Engine {
         match fact {
             Fact::Loaded { slug, found } => self.loaded(now, slug, found),
             Fact::Saved { slug } => self.saved(now, &slug),
-            Fact::SaveFailed { reason } => self.save_failed(now, reason),
-            Fact::Flushed => self.unflushed = false,
+            Fact::SaveFailed { what, reason } => self.save_failed(now, &what, reason),
+            Fact::Flushed => self.flushed(now),
             Fact::FeedSaved => self.feed_saved(now),
             Fact::CycleDue => self.begin_cycle(now),
             Fact::Heard(heard) => self.heard(now, heard),
@@ -381,6 +378,25 @@ impl Engine {
         }
     }
 
+    /// A clock that was set back must not push what is due out of reach (C023).
+    fn notice(&mut self, now: Time) {
+        let by = self.latest.since(now);
+        self.latest = now;
+        if by < SET_BACK {
+            return;
+        }
+        let reason = format!("the clock was set back by {} s", by.as_secs());
+        self.log(Entry::new(now, "poller.warning").with("reason", reason));
+        self.saving.set_back(by);
+        let slugs: Vec<Slug> = self.records.keys().cloned().collect();
+        for slug in slugs {
+            if let Some(held) = self.records.get_mut(&slug) {
+                held.record.set_back(by);
+            }
+            self.schedule(&slug);
+        }
+    }
+
     /// Whether the engine is ready for another [`Fact::Heard`].
     #[must_use]
     pub fn listens(&self) -> bool {
@@ -390,17 +406,14 @@ impl Engine {
     /// When there may be something to do again without anything happening.
     #[must_use]
     pub fn wakes_at(&self) -> Option<Time> {
-        if let Some(trouble) = &self.store_trouble {
-            return Some(trouble.retry_at);
-        }
-        if self.stopping {
-            return None;
+        let retry_at = self.saving.retry_at();
+        if self.stopping || self.saving.is_down(self.latest) {
+            return retry_at;
         }
         let free = |sink: &String| self.free.get(sink).copied().unwrap_or(0) > 0;
-        self.waiting
-            .iter()
-            .filter(|(sink, _)| free(sink))
-            .filter_map(|(_, queue)| queue.first().map(|(at, _)| *at))
+        let due = self.waiting.iter().filter(|(sink, _)| free(sink));
+        due.filter_map(|(_, queue)| queue.first().map(|(at, _)| *at))
+            .chain(retry_at)
             .min()
     }
 
@@ -408,11 +421,17 @@ impl Engine {
     #[must_use]
     pub fn is_quiet(&self) -> bool {
         self.flights.is_empty()
-            && self.dirty.is_empty()
+            && self.saving.dirty.is_empty()
             && self.steps.is_empty()
             && self.walk.is_none()
             && self.cycle.is_none()
-            && !self.unflushed
+            && !self.saving.unflushed
+    }
+
+    /// Whether a cycle is under way.
+    #[must_use]
+    pub fn is_cycling(&self) -> bool {
+        self.cycle.is_some()
     }
 
     /// Whether a delivery is due now that no worker has taken yet.
@@ -457,12 +476,6 @@ impl Engine {
             .iter()
             .zip(state)
             .map(|(setup, (health, items))| (setup, health, items))
-    }
-
-    /// Why nothing can be recorded at present, if so.
-    #[must_use]
-    pub fn store_trouble(&self) -> Option<&Trouble> {
-        self.store_trouble.as_ref()
     }
 
     /// Deliveries waiting and given up, over all records.
@@ -512,90 +525,6 @@ impl Engine {
         self.schedule(slug);
     }
 
-    /// Marks a record as changed; `after` is done once it is durable.
-    pub(super) fn touch(&mut self, slug: &Slug, after: impl IntoIterator<Item = Step>) {
-        if let Some(held) = self.records.get_mut(slug) {
-            held.after_save.extend(after);
-            self.dirty.insert(slug.clone());
-        }
-    }
-
-    fn save_step(&mut self, now: Time) -> Option<Step> {
-        if self
-            .store_trouble
-            .as_ref()
-            .is_some_and(|t| now < t.retry_at)
-        {
-            return None;
-        }
-        let slug = self.dirty.first()?.clone();
-        let held = self.records.get(&slug)?;
-        // Nothing depends on a record without work but the cursor, which is saved after a flush.
-        if held.record.is_unfinished() || held.record.stored.marked {
-            Some(Step::Save(slug))
-        } else {
-            self.unflushed = true;
-            Some(Step::SaveLater(slug))
-        }
-    }
-
-    /// What was saved later is made durable once its listing is over, however it
-    /// ended; while one goes on, its end does it, before the cursor moves.
-    fn last_flush(&mut self) -> Option<Step> {
-        let listing = self.walk.is_some();
-        (self.unflushed && !listing && self.store_trouble.is_none()).then_some(Step::Flush)
-    }
-
-    fn saved(&mut self, now: Time, slug: &Slug) {
-        self.store_trouble = None;
-        self.dirty.remove(slug);
-        let Some(held) = self.records.get_mut(slug) else {
-            return;
-        };
-        self.steps.extend(held.after_save.drain(..));
-        let taken = std::mem::take(&mut held.taken);
-        for delivery in taken {
-            let entry = super::flight::delivery_entry(now, "dispatch.queued", &delivery);
-            self.steps.push_back(Step::Log(entry));
-            self.steps.push_back(Step::Deliver(delivery));
-        }
-        self.let_go(slug);
-    }
-
-    /// A record with nothing to do, and that nobody is about to judge by, needs no memory.
-    pub(super) fn let_go(&mut self, slug: &Slug) {
-        if self.walk.as_ref().is_some_and(|w| w.needs(slug)) {
-            return;
-        }
-        let in_flight = self.flights.keys().any(|(s, _)| s == slug);
-        let idle = |h: &Held| !h.record.is_unfinished() && h.after_save.is_empty();
-        if !in_flight && !self.dirty.contains(slug) && self.records.get(slug).is_some_and(idle) {
-            self.records.remove(slug);
-        }
-    }
-
-    fn save_failed(&mut self, now: Time, reason: String) {
-        if self.store_trouble.is_none() {
-            self.log(Entry::new(now, "poll.store_error").with("reason", reason.clone()));
-        }
-        self.store_trouble = Some(Trouble {
-            reason: reason.clone(),
-            retry_at: now.plus(STORE_PAUSE),
-        });
-        // What is not recorded is not delivered: tries taken go back.
-        let taken: Vec<Delivery> = self
-            .records
-            .values_mut()
-            .flat_map(|h| h.taken.drain(..))
-            .collect();
-        for delivery in taken {
-            self.give_back(now, &delivery);
-        }
-        // Records saved for later are listed again, since the cursor stays where it is.
-        self.unflushed = false;
-        self.drop_walk(now, &format!("its items cannot be recorded: {reason}"));
-    }
-
     fn loaded(&mut self, now: Time, slug: Slug, found: Found) {
         let mut aside = None;
         let damaged = matches!(found, Found::Damaged { .. } | Found::SetAside { .. });
@@ -612,11 +541,20 @@ impl Engine {
             }
             Found::SetAside { modified } => self.instead_of_damaged(&slug, modified),
             Found::Unreadable { reason } => {
+                self.skip(&slug);
+                // Said once, and looked at again at each cycle: then it goes on where it was.
+                if self
+                    .unreadable
+                    .insert(slug.clone(), reason.clone())
+                    .as_ref()
+                    == Some(&reason)
+                {
+                    return;
+                }
                 let entry = Entry::new(now, "poll.item_error")
                     .with("record", slug.to_string())
                     .with("reason", reason);
                 self.log(entry);
-                self.skip(&slug);
                 return;
             }
         };
@@ -705,6 +643,7 @@ impl Engine {
             return;
         }
         self.stopping = true;
+        self.saving.hurry(now);
         // Nothing new begins: tries taken but not handed out go back.
         let mut back: Vec<Delivery> = self
             .records

@@ -8,6 +8,7 @@ use super::item::{Author, Item, ItemRef, Kind, Sighting, State};
 use super::listing::{Complete, Coverage, Cut, Heard, Listing};
 use super::plan::Rules;
 use super::record::Record;
+use super::saving::Unsaved;
 use super::time::Time;
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -96,6 +97,8 @@ struct Store {
     records: BTreeMap<Slug, Record>,
     feed: Option<Feed>,
     failing: bool,
+    /// A record that cannot be saved while others can.
+    stubborn: Option<Slug>,
     damaged: Option<Slug>,
     unreadable: Option<Slug>,
 }
@@ -119,7 +122,8 @@ impl Store {
     fn drive(&mut self, engine: &mut Engine, now: Time) -> Vec<String> {
         let mut done = Vec::new();
         while let Some(step) = engine.next(now) {
-            let refused = || Fact::SaveFailed {
+            let refused = |what| Fact::SaveFailed {
+                what,
                 reason: "no space left on device".into(),
             };
             let fact = match step {
@@ -137,11 +141,19 @@ impl Store {
                     };
                     Fact::Loaded { slug, found }
                 }
-                Step::Save(_) | Step::SaveLater(_) | Step::SaveFeed(_) | Step::Flush
-                    if self.failing =>
+                Step::Save(slug) | Step::SaveLater(slug)
+                    if self.failing || self.stubborn.as_ref() == Some(&slug) =>
                 {
                     done.push("refused".into());
-                    refused()
+                    refused(Unsaved::Record(slug))
+                }
+                Step::SaveFeed(_) if self.failing => {
+                    done.push("refused".into());
+                    refused(Unsaved::Feed)
+                }
+                Step::Flush if self.failing => {
+                    done.push("refused".into());
+                    refused(Unsaved::Batch)
                 }
                 Step::Save(slug) | Step::SaveLater(slug) => {
                     done.push(format!("save {slug}"));
@@ -272,48 +284,120 @@ fn sighting_fact(number: u64) -> Fact {
     Fact::Heard(sighting(number))
 }
 
-/// Given a full disk, when an item is found, then it is not delivered, the cursor
+/// Given a full disk, when items are found, then none is delivered, the cursor
 /// stays, and once there is room work resumes by itself (R3.5, C119).
 #[test]
 fn r3_5_what_cannot_be_recorded_is_not_delivered() {
-    let (mut store, mut engine) = listing();
+    let mut store = Store::default();
+    let mut engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
     engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
     store.drive(&mut engine, NOW);
     store.failing = true;
-    engine.on(NOW, sighting_fact(1));
+    let mut done = Vec::new();
+    for number in 1..=3 {
+        engine.on(NOW, sighting_fact(number));
+        done.extend(store.drive(&mut engine, NOW));
+    }
+    let wanted = [
+        "refused",
+        "poll.store_error",
+        "refused",
+        "refused",
+        "abandon",
+        "poll.source_error",
+        "poll.cycle",
+        "cycle of 0 failed 1 interrupted false",
+    ];
+    assert_eq!(done, wanted, "said once, and then the store is down");
+    assert!(engine.store_trouble().is_some() && engine.is_stuck());
+    // While it is down, a cycle asks nobody.
+    engine.on(NOW, Fact::CycleDue);
     let done = store.drive(&mut engine, NOW);
-    assert_eq!(
-        done,
-        [
-            "refused",
-            "poll.store_error",
-            "abandon",
-            "poll.source_error",
-            "poll.cycle",
-            "cycle of 0 failed 1 interrupted false"
-        ]
-    );
-    assert!(engine.store_trouble().is_some() && !engine.is_quiet());
+    assert_eq!(done, ["cycle of 0 failed 1 interrupted false"]);
     let retry_at = engine.wakes_at().expect("it is tried again");
-    assert_eq!(
-        store.drive(&mut engine, retry_at),
-        ["refused"],
-        "and said once"
-    );
+    assert_eq!(store.drive(&mut engine, retry_at), ["refused"], "one probe");
     store.failing = false;
     let later = engine.wakes_at().expect("and again");
-    assert_eq!(
-        store.drive(&mut engine, later),
-        [
-            "save in~1",
-            "save in~1",
-            "dispatch.queued",
-            "deliver dir:in#1/opened try 1"
-        ]
+    let done = store.drive(&mut engine, later);
+    assert!(
+        done.contains(&"deliver dir:in#1/opened try 1".to_string()),
+        "{done:?}"
+    );
+    for number in 1..=3 {
+        engine.on(later, settled(number, Outcome::Delivered));
+        store.drive(&mut engine, later);
+    }
+    assert!(
+        store
+            .records
+            .values()
+            .all(|r| r.sinks["sink"].delivered == 1)
+    );
+    assert_eq!(store.records.len(), 3);
+    assert_eq!(store.feed.as_ref().and_then(|f| f.cursor.clone()), None);
+    engine.leave();
+}
+
+/// Given one record that cannot be saved, when its item and others are listed,
+/// then the others are delivered, and the cursor waits for it (R3.2, R3.4).
+#[test]
+fn r3_2_one_record_that_cannot_be_saved_holds_up_nobody_else() {
+    let mut store = Store::default();
+    let mut engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
+    store.stubborn = Some(slug(1));
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    for number in 1..=3 {
+        engine.on(NOW, sighting_fact(number));
+        store.drive(&mut engine, NOW);
+        engine.on(NOW, settled(number, Outcome::Delivered));
+        store.drive(&mut engine, NOW);
+    }
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert_eq!(store.records.len(), 2);
+    assert_eq!(store.feed.as_ref().and_then(|f| f.cursor.clone()), None);
+    store.stubborn = None;
+    let later = engine.wakes_at().expect("it is tried again");
+    let done = store.drive(&mut engine, later);
+    assert!(
+        done.contains(&"deliver dir:in#1/opened try 1".to_string()),
+        "{done:?}"
     );
     engine.on(later, settled(1, Outcome::Delivered));
     store.drive(&mut engine, later);
-    assert_eq!(store.records[&slug(1)].sinks["sink"].delivered, 1);
+    assert!(engine.is_quiet() && engine.wakes_at().is_none());
+    engine.leave();
+}
+
+/// C023: given a try that waits, when the clock is set back a day, then it still
+/// comes when it was due, and the log says why.
+#[test]
+fn c023_a_clock_set_back_delays_nothing() {
+    let mut store = Store::default();
+    let mut rules = setup("1.0.0");
+    rules.feeds[0].rules.policy.max_retries = 3;
+    let mut engine = Engine::new(rules, vec![None], vec![]);
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    let failed = Outcome::Failed {
+        reason: "exit status 1".into(),
+    };
+    engine.on(NOW, settled(1, failed));
+    store.drive(&mut engine, NOW);
+    let yesterday = NOW.minus(Duration::from_secs(86_400));
+    assert_eq!(store.drive(&mut engine, yesterday), ["poller.warning"]);
+    let due = engine.wakes_at().expect("it waits");
+    assert!(due.since(yesterday) <= Duration::from_secs(1), "{due}");
+    let done = store.drive(&mut engine, due);
+    assert!(
+        done.contains(&"deliver dir:in#1/opened try 2".to_string()),
+        "{done:?}"
+    );
     engine.leave();
 }
 

@@ -23,7 +23,7 @@ impl Engine {
             if let Some(at) = held
                 .record
                 .due(sink)
-                .filter(|_| !self.flights.contains_key(&key))
+                .filter(|_| !self.flights.contains_key(&key) && !self.saving.is_failing(slug))
             {
                 queue.insert((at, slug.clone()));
                 self.due.insert(key, at);
@@ -34,7 +34,7 @@ impl Engine {
     /// Takes tries for what is due, as far as slots are free. They are handed
     /// out when the records that say so are durable.
     pub(super) fn fill_slots(&mut self, now: Time) {
-        if self.stopping || self.store_trouble.is_some() {
+        if self.stopping || self.saving.is_down(now) {
             return;
         }
         let sinks: Vec<String> = self.waiting.keys().cloned().collect();
@@ -59,7 +59,7 @@ impl Engine {
             }
             self.flights.insert(key, attempt);
             self.slots(sink, -1);
-            self.dirty.insert(slug.clone());
+            self.saving.dirty.insert(slug.clone());
         }
         self.schedule(slug);
     }
@@ -161,10 +161,11 @@ impl Engine {
         let budget = super::cycle::budget(&self.setup, held.feed);
         let verdict = held.record.settle(attempt, outcome, now, &budget);
         let mut steps = vec![Step::Log(verdict_entry(now, &verdict, &delivery))];
-        let complaint = |reason: &str| format!("{} to {}: {reason}", delivery.id, delivery.sink);
+        let name = (delivery.id.clone(), delivery.sink.clone());
         let totals = &mut self.totals;
         match &verdict {
             Verdict::Delivered => {
+                totals.undelivered.remove(&name);
                 match delivery.event {
                     EventKind::Opened | EventKind::Reopened => totals.opened += 1,
                     EventKind::Closed => totals.closed += 1,
@@ -185,13 +186,13 @@ impl Engine {
             }
             Verdict::Retry { reason, .. } => {
                 totals.failed += 1;
-                totals.complaints.push(complaint(reason));
+                totals.undelivered.insert(name, reason.clone());
             }
             Verdict::GaveUp { reason, attempts } => {
                 totals.failed += 1;
                 totals
-                    .complaints
-                    .push(complaint(&format!("given up: {reason}")));
+                    .undelivered
+                    .insert(name, format!("given up: {reason}"));
                 let entry = delivery_entry(now, "poll.gave_up", &delivery)
                     .with("reason", reason.clone())
                     .with("attempts", *attempts);
@@ -200,8 +201,8 @@ impl Engine {
             Verdict::Deferred { reason, .. } => {
                 totals.deferred += 1;
                 totals
-                    .complaints
-                    .push(complaint(&format!("not now: {reason}")));
+                    .undelivered
+                    .insert(name, format!("not now: {reason}"));
             }
             Verdict::Released => {
                 steps = vec![
@@ -211,27 +212,31 @@ impl Engine {
             }
             Verdict::Interrupted { .. } => totals.interrupted += 1,
         }
-        totals.complaints.truncate(MOST_COMPLAINTS);
+        // The event log has all of them.
+        while totals.undelivered.len() > MOST_COMPLAINTS {
+            totals.undelivered.pop_last();
+        }
         self.touch(slug, steps);
         self.schedule(slug);
     }
 
-    /// A try that was taken and never handed out goes back, because the record
+    /// Tries that were taken and never handed out go back, because the record
     /// that said so could not be written.
-    pub(super) fn give_back(&mut self, now: Time, delivery: &Delivery) {
-        if let Some(attempt) = self
-            .flights
-            .remove(&(delivery.slug.clone(), delivery.sink.clone()))
-        {
-            self.slots(&delivery.sink, 1);
-            if let Some(held) = self.records.get_mut(&delivery.slug) {
-                let budget = super::cycle::budget(&self.setup, held.feed);
-                held.record.settle(attempt, Outcome::Released, now, &budget);
-            } else {
-                attempt.leave();
+    pub(super) fn give_back(&mut self, now: Time, taken: Vec<Delivery>) {
+        for delivery in taken {
+            let key = (delivery.slug.clone(), delivery.sink.clone());
+            if let Some(attempt) = self.flights.remove(&key) {
+                self.slots(&delivery.sink, 1);
+                match self.records.get_mut(&delivery.slug) {
+                    Some(held) => {
+                        let budget = super::cycle::budget(&self.setup, held.feed);
+                        held.record.settle(attempt, Outcome::Released, now, &budget);
+                    }
+                    None => attempt.leave(),
+                }
             }
+            self.schedule(&delivery.slug);
         }
-        self.schedule(&delivery.slug);
     }
 
     /// A try that was recorded as taken and not handed out any more, because of a stop.
@@ -254,7 +259,7 @@ impl Engine {
     }
 }
 
-/// Complaints kept for the user of `--once`; the event log has all of them.
+/// How many of them are kept for the user of `--once`.
 const MOST_COMPLAINTS: usize = 50;
 
 fn delivery(record: &Record, slug: &Slug, sink: &str, seq: u64, attempt: u32) -> Option<Delivery> {

@@ -21,5 +21,6 @@ pub mod order;
 pub mod payload;
 pub mod plan;
 pub mod record;
+pub mod saving;
 pub mod time;
 mod walk;

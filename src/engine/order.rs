@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 /// A place in an item's order of events.
 ///
-/// By time first. Within one second (trackers count in whole ones) a comment
-/// stands before the closing it came with, and a reopening, which is placed at
-/// the closing it undoes, after it. Then by conversation and id, numbers by value.
+/// By time first. Within one second (trackers count in whole ones) comments
+/// stand before the closing they came with, and closings and reopenings in the
+/// order of their numbers. Then by conversation and id, numbers by value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place<'a> {
     at: Time,
-    rank: u8,
+    turn: u64,
     id_len: usize,
     id: &'a str,
     kind: EventKind,
@@ -23,13 +23,15 @@ impl Event {
     /// Where this event stands among those of its item.
     #[must_use]
     pub fn place(&self) -> Place<'_> {
-        let rank = match self.kind {
-            EventKind::Opened => 0,
-            EventKind::Comment | EventKind::Review | EventKind::ReviewComment => 1,
-            EventKind::Closed => 2,
-            EventKind::Reopened => 3,
-        };
         let id = self.key.0.split_once('/').map_or("", |(_, id)| id);
+        // The first opening, comments, the first closing, the second opening, …
+        let number = || id.parse().unwrap_or(1u64).saturating_mul(2);
+        let turn = match self.kind {
+            EventKind::Opened | EventKind::Reopened if id.is_empty() => 0,
+            EventKind::Opened | EventKind::Reopened => number(),
+            EventKind::Comment | EventKind::Review | EventKind::ReviewComment => 1,
+            EventKind::Closed => number().saturating_add(1),
+        };
         // Ids are upstream's counters where they are numbers; then a longer one is later.
         let id_len = if id.bytes().all(|b| b.is_ascii_digit()) {
             id.len()
@@ -38,7 +40,7 @@ impl Event {
         };
         Place {
             at: self.at,
-            rank,
+            turn,
             id_len,
             id,
             kind: self.kind,
@@ -85,6 +87,8 @@ mod tests {
             event("comment/10a", EventKind::Comment, 5),
             event("closed", EventKind::Closed, 5),
             event("opened/2", EventKind::Reopened, 5),
+            event("closed/2", EventKind::Closed, 5),
+            event("opened/10", EventKind::Reopened, 5),
             event("comment/1", EventKind::Comment, 6),
         ];
         let mut shuffled = wanted.to_vec();

@@ -40,15 +40,11 @@ pub struct Judged {
 }
 
 impl Rules {
-    /// From when on comments on `item` are events: labelled and watched. A
-    /// label time nobody knows is the item's creation, before which it cannot
-    /// have been commented on.
-    fn since(&self, item: &Item, watch_from: Time) -> Time {
-        let watch_from = self.policy.watch_from.unwrap_or(watch_from);
-        match (&self.policy.label, item.labelled_at) {
-            (Some(_), Some(labelled_at)) => watch_from.max(labelled_at),
-            _ => watch_from,
-        }
+    /// When the item got the label the source asks for; a time nobody knows is
+    /// the item's creation, before which it cannot have been commented on.
+    fn labelled_at(&self, item: &Item) -> Time {
+        let asked_for = self.policy.label.is_some();
+        item.labelled_at.filter(|_| asked_for).unwrap_or(Time::ZERO)
     }
 
     /// Judges a sighting. `record` is the item's record, if there is one; it is
@@ -72,7 +68,6 @@ impl Rules {
         let before = (rec.standing, rec.known.entries().len(), rec.since);
         let mut judging = Judging {
             rules: self,
-            since: self.since(item, watch_from).max(rec.since),
             watch_from: self.policy.watch_from.unwrap_or(watch_from),
             now,
             out: Judged::default(),
@@ -98,14 +93,13 @@ impl Rules {
     pub fn gone(&self, rec: &mut Record, now: Time) -> Judged {
         let mut judging = Judging {
             rules: self,
-            since: rec.since,
             watch_from: Time::ZERO,
             now,
             out: Judged::default(),
             rec,
         };
         if judging.rec.standing == Standing::Active {
-            judging.end(Standing::Gone, now);
+            judging.end(Standing::Gone, None);
             judging.out.changed = true;
         }
         judging.out
@@ -119,6 +113,7 @@ impl Record {
             source: source.to_string(),
             seen: Seen::default(),
             since: Time::ZERO,
+            latest: Time::ZERO,
             openings: 0,
             standing: Standing::Closed,
             ended_at: None,
@@ -142,14 +137,21 @@ impl Record {
         was_active: bool,
         modified: Time,
     ) -> Record {
+        // How often it was opened is lost; this number no opening of it can have had.
+        let openings = u32::try_from(modified.0 / 1000)
+            .unwrap_or(u32::MAX - 1)
+            .max(1);
         let mut known = Known::default();
-        known.add(Key("opened".into()), Disposition::Queued);
+        for key in ["opened".to_string(), format!("opened/{openings}")] {
+            known.add(Key(key.into()), Disposition::Queued);
+        }
         Record {
             item,
             source: source.to_string(),
             seen: Seen::default(),
             since: modified,
-            openings: 1,
+            latest: modified,
+            openings,
             standing: if was_active {
                 Standing::Active
             } else {
@@ -171,7 +173,6 @@ impl Record {
 struct Judging<'a> {
     rules: &'a Rules,
     rec: &'a mut Record,
-    since: Time,
     watch_from: Time,
     now: Time,
     out: Judged,
@@ -200,8 +201,14 @@ impl Judging<'_> {
             State::Merged => Standing::Merged,
             State::Open | State::Closed => Standing::Closed,
         };
-        let last_said = sighting.comments.iter().map(|c| c.created_at).max();
-        let ended_at = item.closed_at.or(last_said).unwrap_or(self.now);
+        if wanted && self.rec.standing != Standing::Active {
+            // Only when an item comes into scope: a label taken off and put back
+            // between two looks must not turn what was said before into baseline.
+            let labelled_at = self.rules.labelled_at(item);
+            self.rec.since = self.rec.since.max(labelled_at);
+        }
+        let said = sighting.comments.iter().map(|c| c.created_at).max();
+        self.rec.latest = self.rec.latest.max(said.unwrap_or(Time::ZERO));
         match (self.rec.standing, wanted && open) {
             (Standing::Active, true) => {
                 self.refused_opening_anew(item);
@@ -213,7 +220,8 @@ impl Judging<'_> {
                 if !open && item.closed_at.is_some_and(|at| at < self.rec.since) {
                     self.rec.standing = ended;
                 } else {
-                    self.end(if open { Standing::Gone } else { ended }, ended_at);
+                    let standing = if open { Standing::Gone } else { ended };
+                    self.end(standing, item.closed_at);
                 }
             }
             (_, true) => {
@@ -228,7 +236,7 @@ impl Judging<'_> {
             (_, false) if is_new && self.was_open_while_watched(item) => {
                 self.open(item);
                 self.comments(sighting);
-                self.end(ended, ended_at);
+                self.end(ended, item.closed_at);
             }
             (_, false) => {
                 self.rec.standing = ended;
@@ -242,9 +250,15 @@ impl Judging<'_> {
     /// watched, as far as upstream tells.
     fn was_open_while_watched(&self, item: &Item) -> bool {
         match item.closed_at {
-            Some(closed_at) => closed_at >= self.since,
-            None => item.created_at.is_some_and(|at| at >= self.since),
+            Some(closed_at) => closed_at >= self.since(),
+            None => item.created_at.is_some_and(|at| at >= self.since()),
         }
+    }
+
+    /// Whether anything of the item was ever queued.
+    fn told(&self) -> bool {
+        let entries = self.rec.known.entries();
+        entries.iter().any(|(_, d)| *d == Disposition::Queued)
     }
 
     fn opening_key(&self) -> Key {
@@ -259,7 +273,8 @@ impl Judging<'_> {
 
     fn judge_opening(&mut self, item: &Item) {
         let key = self.opening_key();
-        let kind = if self.rec.openings == 1 {
+        // To whoever was never told of the item, a reopening is an opening.
+        let kind = if self.rec.openings == 1 || !self.told() {
             EventKind::Opened
         } else {
             EventKind::Reopened
@@ -268,8 +283,7 @@ impl Judging<'_> {
             Some(_) => item.labelled_at.or(item.created_at),
             None => item.created_at,
         };
-        let is_backlog =
-            kind == EventKind::Opened && started.is_some_and(|at| at < self.watch_from);
+        let is_backlog = self.rec.openings == 1 && started.is_some_and(|at| at < self.watch_from);
         if is_backlog && self.rules.policy.backlog == Backlog::Skip {
             self.rec.known.add(key, Disposition::Baseline);
         } else if !self.may_act(&item.author, &key) {
@@ -291,9 +305,11 @@ impl Judging<'_> {
         }
     }
 
-    fn end(&mut self, standing: Standing, at: Time) {
+    fn end(&mut self, standing: Standing, closed_at: Option<Time>) {
         self.rec.standing = standing;
-        // An end stands behind everything queued before it was noticed.
+        // Without a time of its own an end stands behind the last comment: the
+        // tracker's times and ours are never compared.
+        let at = closed_at.unwrap_or(self.rec.latest);
         let at = at.max(self.rec.ended_at.unwrap_or(Time::ZERO));
         self.rec.ended_at = Some(at);
         let reason = match standing {
@@ -306,26 +322,26 @@ impl Judging<'_> {
             .with("reason", reason);
         self.out.entries.push(entry);
         // Who was never told of the item need not be told of its end.
-        let told = self
-            .rec
-            .known
-            .entries()
-            .iter()
-            .any(|(_, d)| *d == Disposition::Queued);
-        if told {
+        if self.told() {
             let key = numbered("closed", self.rec.openings.max(1));
             self.queue(key, EventKind::Closed, at, &Subject::End(reason));
         }
     }
 
+    /// From when on comments are events: labelled and watched.
+    fn since(&self) -> Time {
+        self.watch_from.max(self.rec.since)
+    }
+
     fn comments(&mut self, sighting: &Sighting) {
+        let since = self.since();
         for comment in &sighting.comments {
             let key = comment.key();
             let known = self.rec.known.get(&key);
             if matches!(known, Some(Disposition::Queued | Disposition::Refused)) {
                 continue;
             }
-            if comment.created_at < self.since {
+            if comment.created_at < since {
                 self.rec.known.add(key, Disposition::Baseline);
             } else if comment.body.contains(&self.rules.self_marker)
                 || !self.may_act(&comment.author, &key)

@@ -20,9 +20,12 @@ pub struct Record {
     pub source: String,
     /// The item as last seen, for people and for payloads of later events.
     pub seen: Seen,
-    /// A floor under the time from which comments are events: raised when the
-    /// item left the source's scope for a while or its record was damaged.
+    /// A floor under the time from which comments are events: when the item got
+    /// its label, if it needs one, when it was last said something while without
+    /// it, or when its record was damaged.
     pub since: Time,
+    /// When the newest comment ever seen was made: where what has no time of its own stands.
+    pub latest: Time,
     /// How many openings were seen: 1 after the first, 0 when it never was open and watched.
     pub openings: u32,
     /// Whether the item is being worked on, and if not, why it ended.

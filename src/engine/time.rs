@@ -24,6 +24,15 @@ impl Time {
         )
     }
 
+    /// This time less `d`.
+    #[must_use]
+    pub fn minus(self, d: Duration) -> Time {
+        Time(
+            self.0
+                .saturating_sub(u64::try_from(d.as_millis()).unwrap_or(u64::MAX)),
+        )
+    }
+
     /// How long after `earlier` this is; zero when it is not.
     #[must_use]
     pub fn since(self, earlier: Time) -> Duration {

@@ -11,6 +11,7 @@ use super::record::Standing;
 use super::time::Time;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// The listing under way.
 #[derive(Debug)]
@@ -46,12 +47,17 @@ impl Walk {
     }
 }
 
+/// The longest wait a tracker is believed to ask for.
+const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+
 /// Complete listings in a row that must miss an item before it is gone.
 const ABSENCES: u32 = 2;
 
 impl Engine {
     pub(super) fn begin_cycle(&mut self, now: Time) {
         if self.cycle.is_none() && !self.stopping {
+            let again = self.unreadable.keys().cloned().map(Step::Load);
+            self.steps.extend(again);
             let summary = Summary {
                 started_at: now,
                 ..Summary::default()
@@ -78,15 +84,21 @@ impl Engine {
             let at = cycle.next_feed;
             cycle.next_feed += 1;
             let saved = self.feeds[at].saved.clone();
-            if let Some(not_before) = saved
-                .as_ref()
-                .and_then(|f| f.not_before)
-                .filter(|t| *t > now)
-            {
-                let health = &mut self.feeds[at].health;
-                health.error = Some(format!("the tracker asked to wait until {not_before}"));
-                health.failing_since.get_or_insert(now);
+            let not_before = saved.as_ref().and_then(|f| f.not_before);
+            // Beyond what any tracker asks for, it was stored by a clock that ran ahead.
+            let wait = not_before.filter(|t| *t > now && t.since(now) <= LONGEST_WAIT);
+            let reason = match (wait, self.saving.trouble()) {
+                (Some(t), _) => Some(format!("the tracker asked to wait until {t}")),
+                (None, Some(t)) if self.saving.is_down(now) => {
+                    Some(format!("its items cannot be recorded: {}", t.reason))
+                }
+                _ => None,
+            };
+            if let Some(reason) = reason {
                 cycle.summary.failed_feeds += 1;
+                let health = &mut self.feeds[at].health;
+                health.error = Some(reason);
+                health.failing_since.get_or_insert(now);
                 continue;
             }
             let rules = &self.setup.feeds[at].rules;
@@ -119,10 +131,12 @@ impl Engine {
                 watch_from,
             });
         }
-        if self.setup.once && !self.stopping && (!self.flights.is_empty() || self.has_due(now)) {
+        let can_go_on = self.has_due(now) && self.saving.trouble().is_none();
+        if self.setup.once && !self.stopping && (!self.flights.is_empty() || can_go_on) {
             return None;
         }
         let mut summary = self.cycle.take()?.summary;
+        summary.item_errors += self.unreadable.len();
         summary.items = self
             .feeds
             .iter()
@@ -145,7 +159,7 @@ impl Engine {
         summary.failed = t.failed - n.failed;
         let counted = news.iter().any(|(_, n)| *n > 0);
         // An idle cycle does nothing, not even a line in the log.
-        if summary.eventful || summary.interrupted || summary.failed_feeds > 0 || counted {
+        if summary.eventful || summary.interrupted || counted {
             let mut entry = Entry::new(now, "poll.cycle").with("items", summary.items);
             for (word, n) in news {
                 entry = entry.with(word, n);
@@ -219,6 +233,10 @@ impl Engine {
                     walk.ended = Some(Listing::Complete(complete));
                     return self.conclude_gone(now, number);
                 }
+                // The cursor waits for every record of its listing.
+                let at = walk.feed;
+                let unsaved = |slug| self.records.get(slug).is_some_and(|h: &Held| h.feed == at);
+                walk.held_back |= self.saving.dirty.iter().any(unsaved);
                 let finished = walk.finished(
                     &complete.cursor,
                     &judged_by(&self.setup.feeds[walk.feed].rules),
@@ -313,7 +331,7 @@ impl Engine {
 
     /// All is read and every record is saved: make it durable, then the feed, then be done.
     fn finish(&mut self, now: Time, finished: Feed) -> Option<Step> {
-        if self.unflushed {
+        if self.saving.unflushed {
             return Some(Step::Flush);
         }
         let walk = self.walk.as_mut()?;
@@ -328,7 +346,7 @@ impl Engine {
     }
 
     pub(super) fn feed_saved(&mut self, now: Time) {
-        self.store_trouble = None;
+        self.feed_is_durable(now);
         let Some(walk) = &mut self.walk else {
             return;
         };
@@ -346,7 +364,7 @@ impl Engine {
         let health = &mut self.feeds[walk.feed].health;
         health.item_errors = walk.errors;
         if let Some(cycle) = &mut self.cycle {
-            cycle.summary.item_errors += health.item_errors.len() + usize::from(walk.held_back);
+            cycle.summary.item_errors += health.item_errors.len();
         }
         if matches!(walk.ended, Some(Listing::Complete(_))) {
             health.error = None;
@@ -391,6 +409,9 @@ impl Engine {
             "poll.source_error"
         };
         if !said {
+            if let Some(cycle) = &mut self.cycle {
+                cycle.summary.eventful = true;
+            }
             let setup = &self.setup.feeds[at];
             let mut entry = Entry::new(now, kind)
                 .with("source", setup.rules.source.clone())
@@ -400,6 +421,13 @@ impl Engine {
                 entry = entry.with("not_before", t.to_string());
             }
             self.log(entry);
+        }
+    }
+
+    /// The cursor of the listing under way must not move past what it brought.
+    pub(super) fn hold_back(&mut self) {
+        if let Some(walk) = &mut self.walk {
+            walk.held_back = true;
         }
     }
 

@@ -9,6 +9,7 @@
 //! | `ref`, `source` | the item and the source; together they make the file's name |
 //! | `seen` | the item as last seen: `kind`, `title`, `url`, `author`, `labels`, `state` |
 //! | `since` | comments made before this are baseline |
+//! | `latest` | when the newest comment ever seen was made; missing if there is none |
 //! | `openings` | how many openings were seen |
 //! | `standing` | `active`, `closed`, `merged`, `gone` |
 //! | `ended_at` | when it ended the last time, if it ever did |
@@ -153,6 +154,9 @@ pub(super) fn text(record: &Record, plan: &Plan) -> Result<Vec<u8>, serde_json::
     doc.key("source", &record.source)?;
     doc.key("seen", &record.seen)?;
     doc.key("since", &record.since)?;
+    if record.latest != Time::ZERO {
+        doc.key("latest", &record.latest)?;
+    }
     doc.key("openings", &record.openings)?;
     doc.key("standing", &record.standing)?;
     if let Some(ended_at) = &record.ended_at {
@@ -238,6 +242,7 @@ impl Head {
                 source: keys.required("source")?,
                 seen: keys.required::<Seen>("seen")?,
                 since: keys.required("since")?,
+                latest: keys.optional("latest")?,
                 openings: keys.required("openings")?,
                 standing: keys.required::<Standing>("standing")?,
                 ended_at: keys.optional("ended_at")?,

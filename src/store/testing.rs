@@ -45,6 +45,7 @@ pub(super) fn new_record(number: u64) -> (Slug, Record) {
             state: State::Open,
         },
         since: Time(1_785_924_000_000),
+        latest: Time(1_785_924_000_000),
         openings: 1,
         standing: Standing::Active,
         ended_at: Some(Time(1_785_924_000_001)),

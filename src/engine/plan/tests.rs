@@ -449,3 +449,99 @@ fn a_payload_says_what_the_contract_says() {
         ]
     );
 }
+
+/// R6.1: without times of their own, closings and reopenings still come in their order.
+#[test]
+fn r6_1_closings_without_a_time_keep_their_order() {
+    let closed = Item {
+        state: State::Closed,
+        ..item()
+    };
+    let comments = vec![says(1, "octocat", 2_000_000)];
+    let looks = [
+        (item(), comments.clone()),
+        (closed.clone(), comments.clone()),
+        (item(), comments.clone()),
+        (closed, comments),
+    ];
+    let (record, _) = story(&rules(), &looks);
+    let record = record.expect("a record");
+    let mut events: Vec<&Event> = record.events.values().collect();
+    events.sort_by(|a, b| a.place().cmp(&b.place()));
+    let order: Vec<&str> = events.iter().map(|e| &*e.key.0).collect();
+    assert_eq!(
+        order,
+        ["opened", "comment/1", "closed", "opened/2", "closed/2"]
+    );
+}
+
+/// R6.1: what is said after an item came back stands behind its coming back,
+/// whatever our own clock was when it was missed.
+#[test]
+fn r6_1_a_comment_follows_the_reopening_it_was_made_after() {
+    let (record, _) = story(&rules(), &[(item(), vec![])]);
+    let mut record = record.expect("a record");
+    rules().gone(&mut record, NOW);
+    let mut record = Some(record);
+    let back = Sighting {
+        item: item(),
+        comments: vec![says(5, "octocat", 3_000_000)],
+    };
+    rules().judge(&mut record, &back, WATCHED, NOW);
+    let record = record.expect("a record");
+    let mut events: Vec<&Event> = record.events.values().collect();
+    events.sort_by(|a, b| a.place().cmp(&b.place()));
+    let order: Vec<&str> = events.iter().map(|e| &*e.key.0).collect();
+    assert_eq!(order, ["opened", "closed", "opened/2", "comment/5"]);
+}
+
+/// R6.4: a label taken off and put back between two looks hides no comment.
+#[test]
+fn r6_4_a_label_put_back_between_two_looks_hides_nothing() {
+    let mut labelled = rules();
+    labelled.policy.label = Some("auto".into());
+    let first = Item {
+        labelled_at: Some(Time(1_500_000)),
+        ..item()
+    };
+    let again = Item {
+        labelled_at: Some(Time(3_000_000)),
+        ..item()
+    };
+    let comment = says(1, "octocat", 2_000_000);
+    let told = keys(&labelled, &[(first, vec![]), (again, vec![comment])]);
+    assert_eq!(told, [["opened"], ["comment/1"]]);
+}
+
+/// To whoever was never told of an item, its reopening is an opening.
+#[test]
+fn a_skipped_item_that_is_reopened_is_opened() {
+    let mut skip = rules();
+    skip.policy.backlog = Backlog::Skip;
+    let looks = [
+        (item(), vec![]),
+        (closed_at(3_000_000), vec![]),
+        (item(), vec![]),
+    ];
+    let (record, told) = story(&skip, &looks);
+    assert_eq!(told, [vec![], vec![], vec!["opened/2"]]);
+    let record = record.expect("a record");
+    assert!(record.events.values().all(|e| e.kind == EventKind::Opened));
+}
+
+/// C111: after the damage no delivery id is used a second time.
+#[test]
+fn c111_numbers_after_a_damaged_record_are_new() {
+    let damaged = Record::instead_of_damaged("in", item().item_ref, true, Time(5_000_000));
+    let mut record = Some(damaged);
+    for look in [closed_at(6_000_000), item()] {
+        let sighting = Sighting {
+            item: look,
+            comments: vec![],
+        };
+        rules().judge(&mut record, &sighting, WATCHED, NOW);
+    }
+    let record = record.expect("a record");
+    let keys: Vec<String> = record.events.values().map(|e| e.key.to_string()).collect();
+    assert_eq!(keys, ["closed/5000", "opened/5001"]);
+}

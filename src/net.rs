@@ -156,6 +156,7 @@ impl Client {
             status: head.status.as_u16(),
             headers: head.headers,
             body,
+            token: token.cloned(),
         })
     }
 }
@@ -170,9 +171,21 @@ pub struct Answer {
     headers: HeaderMap,
     /// The body, decompressed.
     pub body: Vec<u8>,
+    /// What it was asked with.
+    token: Option<Secret>,
 }
 
 impl Answer {
+    /// A text out of this answer as it may be shown: a server, or a proxy before
+    /// it, that repeats the request repeats the token.
+    #[must_use]
+    pub fn without_token(&self, text: &str) -> String {
+        match &self.token {
+            Some(token) => text.replace(token.expose(), "[secret]"),
+            None => text.to_string(),
+        }
+    }
+
     /// A header's first value; `None` if it is not there or not plain ASCII.
     #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {

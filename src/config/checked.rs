@@ -31,7 +31,7 @@ pub struct Config {
 /// One place to poll.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Source {
-    /// Its name; unique without regard to case; [`crate::engine::item::is_name`] and at most 40 long.
+    /// Its name; unique without regard to case; [`crate::engine::item::is_plain_name`] and at most 40 long.
     pub name: String,
     /// Which tracker, and its own settings.
     pub provider: Provider,

@@ -106,11 +106,17 @@ impl Rules<'_> {
             let mut repos = Vec::new();
             for (spot, text) in texts {
                 match text.split_once('/') {
-                    Some((owner, repo)) if is_name(owner) && is_name(repo) => {
+                    Some((owner, repo))
+                        if is_name(owner) && is_name(repo) && owner.len() + repo.len() <= 140 =>
+                    {
                         if let Some(url) = &base_url {
                             claims.repo(&spot, url::host(url), &text, sinks);
                         }
                         repos.push((owner.to_string(), repo.to_string()));
+                    }
+                    // Together with a number they name a file.
+                    Some((owner, repo)) if owner.len() + repo.len() > 140 => {
+                        spot.wrong("is longer than any repository's name")
                     }
                     _ if secret::looks_like_a_token(&text) => {
                         spot.wrong("must be of the form owner/repo")

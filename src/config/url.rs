@@ -1,6 +1,6 @@
 //! The base address of a tracker's API.
 
-use crate::engine::item::is_name;
+use crate::engine::item::is_plain_name;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Checks a base URL and gives it in one form: host in lower case, no slash at the end.
@@ -71,7 +71,7 @@ fn split_port(authority: &str) -> Result<(&str, &str), String> {
     } else {
         let at = authority.find(':').unwrap_or(authority.len());
         let (host, port) = authority.split_at(at);
-        if !is_name(host) {
+        if !is_plain_name(host) {
             return Err("must name a host after ://".into());
         }
         (host, port)

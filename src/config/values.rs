@@ -5,7 +5,7 @@ use super::place::absolute;
 use super::rules::Rules;
 use super::spot::{Section, Spot};
 use crate::engine::access::{Backlog, Policy};
-use crate::engine::item::is_name;
+use crate::engine::item::is_plain_name;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -105,7 +105,7 @@ pub(super) struct Names(BTreeMap<String, String>);
 impl Names {
     /// Whether `name` is a good name and not taken; says why if not.
     pub(super) fn check(&mut self, spot: &Spot, name: &str) -> bool {
-        if !is_name(name) || name.len() > NAME_LENGTH {
+        if !is_plain_name(name) || name.len() > NAME_LENGTH {
             spot.wrong(format!(
                 "'{}' is not a name: 1 to {NAME_LENGTH} letters, digits, '.', '_' or '-', not beginning with '.' or '-'",
                 name.chars().take(60).collect::<String>().escape_debug()

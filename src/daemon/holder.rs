@@ -103,13 +103,13 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
         Ok(guard) => drop(guard),
         Err(_) => {
             let run = RunInfo::read(&state_dir);
-            let who = judge(&state_dir, run.as_ref());
+            let taker = proc::lock_taker(&facts);
+            let who = as_locked(judge(&state_dir, run.as_ref()), taker);
             // The holder's pidfile is the one it says it has.
             let claim = match &run {
                 Some(run) if run.pidfile.is_absolute() => claim(&run.pidfile),
                 _ => claim(pidfile),
             };
-            let taker = proc::lock_taker(&facts);
             return Ok(Holder::Held(Box::new(Held {
                 who,
                 run,
@@ -148,6 +148,16 @@ struct Here<'a> {
     boot_id: Option<String>,
     pid_ns: Option<u64>,
     process: &'a dyn Fn(Pid) -> Option<(Stat, User)>,
+}
+
+/// The kernel's own list has the last word, where it tells who took the lock.
+fn as_locked(who: Who, taker: Option<Pid>) -> Who {
+    match (&who, taker) {
+        (Who::Proved(pid), Some(taker)) if *pid != taker => Who::Unproved(format!(
+            "run.json names pid {pid}, and pid {taker} took the lock"
+        )),
+        _ => who,
+    }
 }
 
 fn judge(state_dir: &Path, run: Option<&RunInfo>) -> Who {

@@ -176,7 +176,7 @@ fn run(
     }
     let stopped = Entry::new(clock::now(), "poller.stopped")
         .with("pid", run.pid)
-        .with("left_running", engine.in_flight())
+        .with("left_running", engine.totals().left_running)
         .with("pending", run.pending);
     say(stopped, &mut journal, voice);
     engine.leave();

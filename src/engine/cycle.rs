@@ -222,6 +222,8 @@ pub struct Totals {
     pub deferred: u64,
     /// Interruptions found.
     pub interrupted: u64,
+    /// Tries whose effect goes on after a stop; the next start takes them up again.
+    pub left_running: u64,
     /// What failed or was put off, for the user: delivery id, sink, reason.
     pub complaints: Vec<String>,
 }
@@ -537,8 +539,11 @@ impl Engine {
         }
     }
 
+    /// What was saved later is made durable once its listing is over, however it
+    /// ended; while one goes on, its end does it, before the cursor moves.
     fn last_flush(&mut self) -> Option<Step> {
-        (self.unflushed && self.store_trouble.is_none()).then_some(Step::Flush)
+        let listing = self.walk.is_some();
+        (self.unflushed && !listing && self.store_trouble.is_none()).then_some(Step::Flush)
     }
 
     fn saved(&mut self, now: Time, slug: &Slug) {

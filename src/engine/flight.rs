@@ -137,6 +137,7 @@ impl Engine {
         if matches!(outcome, Outcome::LeftRunning)
             || (self.stopping && matches!(outcome, Outcome::Unknown))
         {
+            self.totals.left_running += u64::from(outcome == Outcome::LeftRunning);
             attempt.leave();
             return;
         }

@@ -75,14 +75,22 @@ impl FromStr for ItemRef {
     }
 }
 
-/// Whether `s` is a name we let into file names, refs and delivery ids:
-/// 1 to 100 letters, digits, `.`, `_`, `-`, not beginning with a dot or a dash.
+/// Whether `s` is a name we let into file names, refs and delivery ids: 1 to
+/// 100 letters, digits, `.`, `_`, `-`, and not `.` or `..` (`octo/.github` is a
+/// repository). File names of ours begin with a [`is_plain_name`].
 #[must_use]
 pub fn is_name(s: &str) -> bool {
     (1..=100).contains(&s.len())
-        && !s.starts_with(['.', '-'])
+        && !matches!(s, "." | "..")
         && s.bytes()
             .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-'))
+}
+
+/// Whether `s` is a name for a source or a sink: as [`is_name`], beginning with
+/// a letter, a digit or `_`, so that it is neither a hidden file nor a flag.
+#[must_use]
+pub fn is_plain_name(s: &str) -> bool {
+    is_name(s) && !s.starts_with(['.', '-'])
 }
 
 impl Serialize for ItemRef {
@@ -207,6 +215,7 @@ mod tests {
             "github:octo/api#7",
             "github:ghe.example.org/octo/api#7",
             "dir:inbox#7",
+            "github:octo/.github#7",
         ] {
             let r: ItemRef = s.parse().expect(s);
             assert_eq!(r.to_string(), s);
@@ -220,7 +229,8 @@ mod tests {
             "dir:a/b/c/d#1",
             "dir:#1",
             ":a#1",
-            "dir:.hidden#1",
+            "dir:..#1",
+            "github:octo/..#1",
         ] {
             assert!(s.parse::<ItemRef>().is_err(), "{s}");
         }

@@ -6,11 +6,14 @@
     reason = "tests may spawn, print and look at the clock"
 )]
 
+mod bad_input;
 mod commands;
+mod delivery;
 mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_provider;
+mod lifecycle;
 mod restarts;
 mod rooms;
 mod world;

@@ -70,14 +70,14 @@ pub fn refusal(answer: &Answer, now: Time, access: &str) -> Cut {
                 .unwrap_or_else(|| "an odd place".to_string());
             reason.push_str(&format!(
                 " (to {}); only redirects within the configured host are followed",
-                shown(&to)
+                shown(answer, &to)
             ));
         }
         401 => reason.push_str(&format!("; check {access}")),
         403 => {
             reason.push_str(&format!("; what may be read depends on {access}"));
             if let Some(needed) = answer.header("x-accepted-github-permissions") {
-                reason.push_str(&format!(", and this needs {}", shown(needed)));
+                reason.push_str(&format!(", and this needs {}", shown(answer, needed)));
             }
         }
         404 => reason.push_str(&format!(
@@ -103,7 +103,7 @@ pub fn unreadable(answer: &Answer, wanted: &str, why: &serde_json::Error) -> Cut
     } else {
         format!(
             "{what} answered {}, not JSON: is a proxy or a login page in between?",
-            shown(kind)
+            shown(answer, kind)
         )
     })
 }
@@ -146,12 +146,17 @@ fn wait(answer: &Answer, now: Time, said: &str) -> Option<Duration> {
 fn message(answer: &Answer) -> String {
     json::parse::<Value>(&json::mend(&answer.body))
         .ok()
-        .and_then(|body| Some(shown(body.get("message")?.as_str()?)))
+        .and_then(|body| Some(shown(answer, body.get("message")?.as_str()?)))
         .unwrap_or_default()
 }
 
-/// A text from the server: bounded, and without anything a terminal obeys.
-fn shown(text: &str) -> String {
+/// A text from the server as it may be shown: without our token, and harmless.
+fn shown(answer: &Answer, text: &str) -> String {
+    harmless(&answer.without_token(text))
+}
+
+/// A text, bounded, and without anything a terminal obeys.
+fn harmless(text: &str) -> String {
     let mut shown: String = text
         .chars()
         .take(200)
@@ -195,10 +200,10 @@ mod tests {
     #[test]
     fn c052_c054_what_a_server_says_is_bounded_and_harmless() {
         assert_eq!(
-            shown("a\u{1b}]52;c\u{7}\u{9b}\u{202e}é"),
+            harmless("a\u{1b}]52;c\u{7}\u{9b}\u{202e}é"),
             r"a\u{1b}]52;c\u{7}\u{9b}\u{202e}é"
         );
         let long: String = "é".repeat(300);
-        assert_eq!(shown(&long).chars().count(), 201);
+        assert_eq!(harmless(&long).chars().count(), 201);
     }
 }

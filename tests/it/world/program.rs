@@ -54,7 +54,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn of(output: Output) -> Answer {
+    /// Of a command that was started in a way of its own.
+    pub fn of(output: Output) -> Answer {
         Answer {
             code: output.status.code(),
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -175,8 +176,53 @@ impl Place {
     /// Starts a poller and waits until it says that it runs.
     pub fn start(&self) -> Running {
         let running = self.start_unseen();
-        self.until("the poller runs", || self.run(&["status"]).code == Some(0));
+        self.until_up(&running);
         running
+    }
+
+    /// Waits until it is this poller that holds the lock, and says so.
+    pub fn until_up(&self, running: &Running) {
+        self.until("the poller runs", || {
+            self.status()["pid"] == running.pid() && self.path("state/run.json").exists()
+        });
+    }
+
+    /// What `status --json` says.
+    pub fn status(&self) -> Value {
+        serde_json::from_str(&self.run(&["status", "--json"]).stdout).unwrap_or_default()
+    }
+
+    /// Starts a poller by a command of the test's own.
+    pub fn spawn(&self, command: &mut Command) -> Running {
+        Running {
+            child: command.spawn().expect("the program starts"),
+        }
+    }
+
+    /// The program, run through a shell `script` that finds it as `"$@"`.
+    pub fn shell(&self, script: &str, args: &[&str]) -> Command {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script, "sh"])
+            .arg(binary())
+            .args(args)
+            .args(["--config", "idempoll.json"])
+            .current_dir(&self.dir)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// What reached a sink that appends its input to `payloads.log`, a line each.
+    pub fn payloads(&self) -> Vec<Value> {
+        let parse = |line: &String| serde_json::from_str(line).expect("a payload is JSON");
+        self.lines("payloads.log").iter().map(parse).collect()
+    }
+
+    /// How many deliveries are not resolved.
+    pub fn pending(&self) -> usize {
+        let items = self.run(&["items", "--pending", "--json"]).stdout;
+        let items: Value = serde_json::from_str(&items).unwrap_or_default();
+        items.as_array().map_or(usize::MAX, Vec::len)
     }
 
     /// Starts a poller and returns at once.
@@ -259,6 +305,21 @@ impl Running {
         let _ = self.child.wait();
     }
 
+    /// The seconds of processor time it has used so far.
+    pub fn cpu_seconds(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("it lives");
+        let fields: Vec<&str> = stat[stat.rfind(')').expect("its name") + 2..]
+            .split(' ')
+            .collect();
+        let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+        (ticks(11) + ticks(12)) / 100.0
+    }
+
+    /// What it wrote to a piped standard error, to the end.
+    pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
+        self.child.stderr.take()
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")
@@ -302,4 +363,81 @@ pub fn scaled(default: u64) -> u64 {
 
 pub fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
+}
+
+/// A process that is in the way, and is ended with its test.
+pub struct Stranger(Child);
+
+impl Stranger {
+    pub fn new() -> Stranger {
+        Stranger(Command::new("sleep").arg("300").spawn().expect("sleep"))
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub fn lives(&mut self) -> bool {
+        self.0.try_wait().expect("a child of ours").is_none()
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Whether a process is there and has not ended.
+pub fn lives(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rfind(')')
+        .is_some_and(|end| !stat[end..].starts_with(") Z"))
+}
+
+/// The children of a process: pid and state (`Z` has ended and was not waited for).
+pub fn children(of: u32) -> Vec<(u32, char)> {
+    let pids = fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = pids.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
+    pids.filter_map(|pid| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let mut fields = stat[stat.rfind(')')? + 2..].split(' ');
+        let state = fields.next()?.chars().next()?;
+        (fields.next()?.parse() == Ok(of)).then_some((pid, state))
+    })
+    .collect()
+}
+
+/// The descriptors of a process and what they lead to.
+pub fn descriptors(pid: u32) -> Vec<(u32, PathBuf)> {
+    let dir = fs::read_dir(format!("/proc/{pid}/fd")).expect("it lives");
+    let mut found: Vec<(u32, PathBuf)> = dir
+        .flatten()
+        .filter_map(|e| {
+            let fd = e.file_name().to_str()?.parse().ok()?;
+            Some((fd, fs::read_link(e.path()).ok()?))
+        })
+        .collect();
+    found.sort();
+    found
+}
+
+pub fn is_root() -> bool {
+    use std::os::unix::fs::MetadataExt;
+    fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+/// Whether mounts of one's own can be made here; says so if not.
+pub fn can_mount(test: &str) -> bool {
+    let works = is_root()
+        && Command::new("unshare")
+            .args(["-m", "mount", "-t", "tmpfs", "tmpfs", "/mnt"])
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success());
+    if !works {
+        println!("{test}: skipped, since no mount namespace can be made here");
+    }
+    works
 }

@@ -161,7 +161,9 @@ mod tests {
         assert_eq!(try_shared(a.as_fd()).expect("flock works"), Try::Taken);
         assert!(!held(), "shared is no lock");
         unlock(a.as_fd()).expect("flock works");
-        exclusive(b.as_fd()).expect("it is free");
+        // Tried first: a probe that kept its lock would have us wait for ever.
+        assert_eq!(try_exclusive(b.as_fd()).expect("flock works"), Try::Taken);
+        exclusive(b.as_fd()).expect("it is ours already");
         assert!(held());
         drop(b);
         assert!(!held());

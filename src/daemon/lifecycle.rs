@@ -165,6 +165,7 @@ fn run(
         drain: DRAIN,
         voice: &mut *voice,
         fetch: None,
+        said: None,
     };
     let (engine, life, dispatch, mut journal, mut run) = poller.live()?;
     let report = report(&engine, &life, once, dispatch.faults());

@@ -71,6 +71,8 @@ pub struct Poller<'a> {
     pub voice: &'a mut dyn Voice,
     /// The listing under way.
     pub fetch: Option<(usize, Fetch)>,
+    /// Why `run.json` could not be written the last time; said once.
+    pub said: Option<Error>,
 }
 
 /// How the poller's life ended.
@@ -403,8 +405,13 @@ impl Poller<'_> {
 
     fn write_run(&mut self) {
         update(&mut self.run, &self.engine);
-        if let Err(e) = self.run.write(&self.layout.state_dir) {
-            self.voice.complain(&e);
+        match self.run.write(&self.layout.state_dir) {
+            Err(e) if self.said.as_ref() != Some(&e) => {
+                self.voice.complain(&e);
+                self.said = Some(e);
+            }
+            Err(_) => {}
+            Ok(()) => self.said = None,
         }
     }
 

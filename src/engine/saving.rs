@@ -193,7 +193,10 @@ impl Engine {
             reason: reason.clone(),
             retry_at: now.plus(PAUSE),
         };
-        let said = self.saving.trouble().is_some_and(|t| t.reason == reason);
+        // Said once, not for each file the same disk has no room for.
+        let cause = |reason: &str| reason.rsplit(": ").next().map(str::to_string);
+        let said = self.saving.trouble();
+        let said = said.is_some_and(|t| cause(&t.reason) == cause(&reason));
         if !said {
             self.log(Entry::new(now, "poll.store_error").with("reason", reason.clone()));
         }

@@ -111,7 +111,11 @@ impl Poller<'_> {
                 life.cut_short |= !self.engine.is_quiet();
                 break;
             }
-            if self.once && life.last.is_some() && self.engine.is_quiet() {
+            // One cycle does not wait for room on the disk: the next one carries on.
+            let stuck = self.engine.store_trouble().is_some()
+                && self.engine.in_flight() == 0
+                && self.fetch.is_none();
+            if self.once && (life.last.is_some() && self.engine.is_quiet() || stuck) {
                 break;
             }
             if !life.stopped && next_cycle.is_some_and(Mono::passed) && self.fetch.is_none() {

@@ -183,7 +183,23 @@ fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
         // What is left of it is removed before the next try anyhow.
         let _ = fs::remove_file(&temporary);
     }
-    written
+    match written {
+        Err(e) if e.kind() == io::ErrorKind::StorageFull => overwrite(path, text).map_err(|_| e),
+        written => written,
+    }
+}
+
+/// On a full disk there is no room for a second file, and just then `status` has
+/// something to tell: the text goes into the blocks the file has already. A
+/// reader may see half of it for an instant; it looks again.
+fn overwrite(path: &Path, text: &[u8]) -> io::Result<()> {
+    use std::os::unix::fs::MetadataExt;
+    let mut file = fs::OpenOptions::new().write(true).open(path)?;
+    if file.metadata()?.blocks() * 512 < text.len() as u64 {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    file.write_all(text)?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]

@@ -580,7 +580,10 @@ mod tests {
             },
             vec![says(1, "octocat", 2_000_000), says(2, "octocat", 3_000_000)],
         );
-        assert_eq!(keys(&labelled, std::slice::from_ref(&seen)), [["opened", "comment/2"]]);
+        assert_eq!(
+            keys(&labelled, std::slice::from_ref(&seen)),
+            [["opened", "comment/2"]]
+        );
         assert_eq!(
             keys(&rules(), &[seen]),
             [["opened", "comment/1", "comment/2"]]

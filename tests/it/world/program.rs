@@ -178,7 +178,9 @@ impl Place {
     /// Waits until it is this poller that holds the lock, and says so.
     pub fn until_up(&self, running: &Running) {
         self.until("the poller runs", || {
-            self.status()["pid"] == running.pid() && self.path("state/run.json").exists()
+            // Its start is told once `run.json` is its own, not only the lock.
+            let status = self.status();
+            status["pid"] == running.pid() && !status["started_at"].is_null()
         });
     }
 

@@ -650,7 +650,9 @@ mod tests {
         let lock = RunLock::acquire(&scratch.state(), &scratch.pidfile(), PATIENCE);
         let lock = lock.expect("nobody else runs");
         type Change = fn(&mut RunInfo);
-        let cases: [(&str, Change); 6] = [
+        let cases: [(&str, Change); 7] = [
+            // All of it is right but for who took the lock.
+            ("took the lock", |_| {}),
             ("is another process now", |r| {
                 r.start_time = r.start_time.map(|t| t + 1)
             }),
@@ -660,7 +662,9 @@ mod tests {
             }),
             ("in its own pid namespace", |r| r.pid_ns = Some(1)),
             ("about to end by itself", |r| {
-                r.stopped_at = Some(r.started_at)
+                r.pid = Pid::own().get();
+                r.start_time = proc::stat(Pid::own()).map(|s| s.start_time);
+                r.stopped_at = Some(r.started_at);
             }),
             ("names no process", |r| r.pid = 0),
         ];

@@ -660,13 +660,15 @@ fn r2_6_outputs_that_fail_neither_kill_nor_spin() {
     }
 }
 
-/// A tmux server of this test's own, ended with it.
-struct Tmux(String);
+/// A tmux server of this test's own, ended with it: its name, and where its socket is.
+struct Tmux(String, std::path::PathBuf);
 
 impl Tmux {
     fn run(&self, args: &[&str]) -> String {
         let output = Command::new("tmux")
             .args(["-L", &self.0, "-f", "/dev/null"])
+            .env("TMUX_TMPDIR", &self.1)
+            .env_remove("TMUX")
             .args(args)
             .output()
             .expect("tmux");
@@ -689,8 +691,9 @@ fn r2_7_ctrl_c_and_a_closed_terminal_leave_the_command_alone() {
         println!("r2_7: skipped, since there is no tmux here");
         return;
     }
-    let tmux = Tmux(format!("idempoll-test-{}", std::process::id()));
     let place = Place::new(GATED);
+    let name = format!("idempoll-test-{}", std::process::id());
+    let tmux = Tmux(name, place.dir.clone());
     let line = format!(
         "cd '{}' && exec '{}' start --config idempoll.json",
         place.dir.display(),

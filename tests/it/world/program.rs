@@ -22,8 +22,15 @@ pub struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.keep && !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.dir);
+        // A command that was left running may be writing there still.
+        let mut tries = if self.keep || std::thread::panicking() {
+            0
+        } else {
+            100
+        };
+        while tries > 0 && fs::remove_dir_all(&self.dir).is_err() {
+            tries -= 1;
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }

@@ -21,7 +21,8 @@ use crate::engine::time::Time;
 use crate::error::Error;
 use crate::os::file::{self, Facts};
 use serde::{Deserialize, Serialize};
-use std::io::Read;
+use std::io::{self, Read};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The format written.
@@ -152,8 +153,21 @@ impl RunInfo {
         let path = RunInfo::path(state_dir);
         let text = serde_json::to_vec(self)
             .map_err(|e| Error::new(format!("cannot write {}", path.display()), e))?;
-        atomic::write_unsynced(&path, &text)
+        atomic::write_unsynced(&path, &text).or_else(|e| overwrite(&path, &text).map_err(|_| e))
     }
+}
+
+/// On a full disk there is no room for a second file, and just then `status` has
+/// something to tell: the text goes into the blocks the file has already. A
+/// reader may see half of it for an instant; it looks again.
+fn overwrite(path: &Path, text: &[u8]) -> io::Result<()> {
+    let file = file::open_existing(path)?;
+    let facts = file.metadata()?;
+    if !facts.is_file() || facts.blocks() * 512 < text.len() as u64 {
+        return Err(io::ErrorKind::StorageFull.into());
+    }
+    file.write_all_at(text, 0)?;
+    file.set_len(text.len() as u64)
 }
 
 #[cfg(test)]

@@ -699,6 +699,33 @@ fn c119_on_a_full_disk_nothing_is_delivered_that_is_not_recorded() {
     println!("c119: {} of 80 fitted on the disk", delivered.len());
 }
 
+/// Given a full disk, when `--once` is run, then it does not wait for room but ends, says why and
+/// exits 1; run again with room, it carries on, and each delivery comes once (R3.5, C119).
+#[test]
+fn c119_one_cycle_on_a_full_disk_ends() {
+    if !can_mount("c119") {
+        return;
+    }
+    let place = Place::new(LOG);
+    fs::create_dir(place.state()).expect("new");
+    for number in 1..=40 {
+        let mut item = item(number, &[]);
+        item["body"] = "x".repeat(9000).into();
+        place.item_file(number, &item);
+    }
+    let script = r#"mount -t tmpfs -o size=128k,mode=700 tmpfs state && { timeout 30 "$@"; echo $? > code; wc -l < ids.log > fitted
+        mount -o remount,size=16m state && exec "$@"; }"#;
+    let mut command = in_namespace(&place, script, &["start", "--once", "-q"]);
+    let said = Answer::of(command.output().expect("it starts")).expect(0);
+    assert_eq!(place.lines("code"), ["1"], "{}", said.stderr);
+    assert!(said.stderr.contains("no space left"), "{}", said.stderr);
+    assert_ne!(place.lines("fitted"), ["40"], "the disk was not full");
+    let mut ids = place.lines("ids.log");
+    ids.sort();
+    ids.dedup();
+    assert_eq!((ids.len(), place.lines("ids.log").len()), (40, 40));
+}
+
 /// Given records that become read-only while the poller runs, when news comes, then
 /// it is not delivered, `status` says why, and it is once they can be written again (R3.5, C124).
 #[test]

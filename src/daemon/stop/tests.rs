@@ -239,7 +239,7 @@ fn a_process_that_is_not_proved_to_be_the_holder_is_never_signalled() {
     let lock = RunLock::acquire(&scratch.state(), &scratch.pidfile(), PATIENCE);
     let lock = lock.expect("nobody else runs");
     type Change = fn(&mut RunInfo);
-    let cases: [(&str, Change); 6] = [
+    let cases: [(&str, Change); 7] = [
         ("is another process now", |r| {
             r.start_time = r.start_time.map(|t| t + 1)
         }),
@@ -250,6 +250,11 @@ fn a_process_that_is_not_proved_to_be_the_holder_is_never_signalled() {
         ("in its own pid namespace", |r| r.pid_ns = Some(1)),
         // Alive, of this machine and this user, and yet not who took the lock.
         ("took the lock", |_| {}),
+        ("about to end by itself", |r| {
+            r.pid = Pid::own().get();
+            r.start_time = Stat::of(Pid::own()).map(|s| s.start_time);
+            r.stopped_at = Some(r.started_at);
+        }),
         ("names no process", |r| r.pid = 0),
     ];
     for (why, change) in cases {

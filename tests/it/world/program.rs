@@ -28,8 +28,15 @@ pub struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        if !self.keep && !std::thread::panicking() {
-            let _ = fs::remove_dir_all(&self.dir);
+        // A command that was left running may be writing there still.
+        let mut tries = if self.keep || std::thread::panicking() {
+            0
+        } else {
+            100
+        };
+        while tries > 0 && fs::remove_dir_all(&self.dir).is_err() {
+            tries -= 1;
+            std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
@@ -183,7 +190,9 @@ impl Place {
     /// Waits until it is this poller that holds the lock, and says so.
     pub fn until_up(&self, running: &Running) {
         self.until("the poller runs", || {
-            self.status()["pid"] == running.pid() && self.path("state/run.json").exists()
+            // Its start is told once `run.json` is its own, not only the lock.
+            let status = self.status();
+            status["pid"] == running.pid() && !status["started_at"].is_null()
         });
     }
 

@@ -246,10 +246,11 @@ mod tests {
         );
     }
 
-    /// Given a write that fails or is killed at any step, then the error says
-    /// where, the old text stays, and opening the ledger leaves no litter.
+    /// Given a disk with no room for a second file, when it is written, then it
+    /// is written where it is (R3.5); and whatever a kill leaves half-written,
+    /// opening the ledger removes.
     #[test]
-    fn a_write_that_fails_says_where_and_leaves_the_old_text() {
+    fn r3_5_without_room_for_a_second_file_it_is_written_in_place() {
         let dir = Dir::new();
         let dir = dir.path();
         let run = |pid| RunInfo {
@@ -258,18 +259,27 @@ mod tests {
         };
         // Before there is a ledger.
         run(1).write(dir).expect("it can be written");
-        for at in 0..3 {
-            for broken in [Break::FailsAt(at, 28), Break::KilledAt(at)] {
-                trace::start(broken);
-                let e = run(2).write(dir).expect_err("it is cut");
-                trace::stop();
-                assert!(e.to_string().contains("run.json: "), "{e}");
-                assert_eq!(RunInfo::read(dir).map(|i| i.pid), Some(1));
-            }
+        for (at, pid) in (0..3).zip(2..) {
+            trace::start(Break::FailsAt(at, 28));
+            run(pid).write(dir).expect("it has room of its own");
+            trace::stop();
+            assert_eq!(RunInfo::read(dir).map(|i| i.pid), Some(pid));
+            assert_eq!(temps(dir).len(), 0);
         }
-        assert_eq!(temps(dir).len(), 2, "of the kills after the first step");
+        // More than the room it has: the old text stays.
+        let long = RunInfo {
+            store_error: Some("x".repeat(100_000)),
+            ..run(9)
+        };
+        trace::start(Break::FailsAt(0, 28));
+        let e = long.write(dir).expect_err("there is no room");
+        trace::stop();
+        assert!(e.to_string().contains("run.json: "), "{e}");
+        assert_eq!(RunInfo::read(dir).map(|i| i.pid), Some(4));
+        trace::start(Break::KilledAt(1));
+        let _ = run(9).write(dir);
+        trace::stop();
         Ledger::open(Layout::new(dir)).expect("it opens");
         assert_eq!(temps(dir).len(), 0);
-        assert_eq!(RunInfo::read(dir).map(|i| i.pid), Some(1));
     }
 }

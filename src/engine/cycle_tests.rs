@@ -470,7 +470,8 @@ fn r4_2_a_cut_listing_moves_nothing() {
 }
 
 /// Given a stop in the middle of a listing, when it comes, then the listing is left
-/// behind, nothing begins, and the cycle says so (R2.5, R4.1, R4.3).
+/// behind, nothing begins, and the cycle says so (R2.5, R4.1, R4.3); what was accepted
+/// and not begun is given back, durably, and that is told (R5.1, R5.2).
 #[test]
 fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
     let (mut store, mut engine) = listing();

@@ -61,7 +61,7 @@ struct PayloadComment<'a> {
     url: Option<&'a str>,
 }
 
-/// The payload of an event: one line of JSON (SPEC section 5).
+/// The payload of an event: one line of JSON; the README shows one.
 #[must_use]
 pub fn payload(
     source: &str,

@@ -89,6 +89,28 @@ fn r3_r5_many_kills_and_stops_change_nothing() {
     println!("kills and stops: {blows}");
 }
 
+/// Given a random world, when each record is written at once instead of together
+/// with others later, then the same is tried in the same order, and the ledger
+/// says the same (R3.3).
+#[test]
+fn r3_3_when_records_are_written_changes_nothing() {
+    let mut batched = 0;
+    for seed in 0..scale(60) * 5 {
+        let script = Script::random(seed);
+        let wanted = undisturbed(&script);
+        let mut world = World::new(script.clone());
+        world.eager = true;
+        world.live(|_| None);
+        check(&script, "not at all, written at once", &wanted, &world);
+        assert_eq!(world.begun, wanted.begun, "world {seed}");
+        batched += wanted.batched;
+    }
+    assert!(
+        batched > 100,
+        "the worlds write too little later: {batched}"
+    );
+}
+
 /// Given a world at rest, when it is polled again, then nothing is delivered
 /// and nothing written (invariant 9); the worlds' own end says so: they rest
 /// only after three cycles with no save and no delivery.

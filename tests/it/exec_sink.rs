@@ -411,7 +411,7 @@ fn r6_2_killed_while_handing_over() {
     assert_eq!(world.lines("log"), ["begun"]);
 }
 
-/// R6.2, durability 0.4: Given a poller killed when its runner has the whole
+/// R6.2: Given a poller killed when its runner has the whole
 /// delivery and has not begun yet; when the next one settles; then it is running.
 #[test]
 fn r6_2_killed_before_the_command_begins() {
@@ -542,7 +542,7 @@ fn a_command_without_its_runner_is_held_to_its_time() {
     assert_eq!(world.lines("log"), ["begun"]);
 }
 
-/// C093, durability 3 #8: Given a poller that was itself started with an open
+/// C093: Given a poller that was itself started with an open
 /// descriptor; when a command runs; then it has 0, 1 and 2, and nothing else.
 /// R7.4: and neither it nor its runner has the variables that held secrets.
 #[test]

@@ -233,22 +233,25 @@ fn every_requirement_has_its_test() {
         let names: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
         assert!(!names.is_empty(), "{id} names no test");
         for name in names {
-            let found = sources
+            // Two files may each have a test of that name: one of them carries the id.
+            let mut found = sources
                 .iter()
-                .find(|(_, text)| text.contains(&format!("fn {name}(")));
-            let Some((file, text)) = found else {
-                panic!("{id}: there is no test {name}")
-            };
-            let at = text.find(&format!("fn {name}(")).expect("found above");
-            // The id stands in the doc comment right above the test, or in its name.
-            let above: Vec<&str> = text[..at]
-                .lines()
-                .rev()
-                .take_while(|l| !l.trim().is_empty() && !l.starts_with('}'))
-                .collect();
+                .filter_map(|(_, text)| Some((text, text.find(&format!("fn {name}("))?)))
+                .peekable();
+            assert!(found.peek().is_some(), "{id}: there is no test {name}");
             let lower = id.to_lowercase().replace('.', "_");
-            let carried = above.iter().any(|l| carries(l, id)) || name.contains(&lower);
-            assert!(carried, "{file}: {name} does not carry {id}");
+            let carried = found.any(|(text, at)| {
+                // The id stands in the doc comment right above the test, or in its name.
+                let above = text[..at].lines().rev();
+                above
+                    .skip_while(|l| l.trim().is_empty())
+                    .take_while(|l| !l.trim().is_empty() && !l.starts_with('}'))
+                    .any(|l| carries(l, id))
+            });
+            assert!(
+                carried || name.contains(&lower),
+                "{name} does not carry {id}"
+            );
         }
     }
     for (series, last) in [(1, 7), (2, 5), (3, 7), (4, 3), (5, 5), (6, 7), (7, 4)] {
@@ -259,6 +262,46 @@ fn every_requirement_has_its_test() {
             );
         }
     }
+}
+
+/// Every id that a test's doc comment carries is in `docs/acceptance.md`.
+#[test]
+fn every_id_a_test_carries_is_listed() {
+    let page = fs::read_to_string(root().join("docs/acceptance.md")).expect("docs/acceptance.md");
+    for (file, text) in files("src", ".rs").into_iter().chain(files("tests", ".rs")) {
+        let mut said = Vec::new();
+        for line in text.lines().map(str::trim) {
+            match line {
+                l if l.starts_with("///") => said.push(l),
+                l if l.starts_with("#[test]") => {
+                    for id in said.iter().flat_map(|l| ids(l)) {
+                        assert!(
+                            page.contains(&format!("\n| {id} | ")),
+                            "{file}: a test proves {id}, which docs/acceptance.md does not list"
+                        );
+                    }
+                }
+                l if l.starts_with("#[") => {}
+                _ => said.clear(),
+            }
+        }
+    }
+}
+
+/// The ids in a line: `R3.1`, `C113`.
+fn ids(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_ascii_alphanumeric() && c != '.')
+        .map(|word| word.trim_end_matches('.'))
+        .filter(|word| {
+            let number = |text: &str| text.parse::<u16>().is_ok();
+            match word.split_at_checked(1) {
+                Some(("C", n)) => n.len() == 3 && number(n),
+                Some(("R", n)) => n
+                    .split_once('.')
+                    .is_some_and(|(a, b)| number(a) && number(b)),
+                _ => false,
+            }
+        })
 }
 
 fn carries(line: &str, id: &str) -> bool {

@@ -402,6 +402,26 @@ fn a_state_directory_replaced_under_a_poller_ends_it() {
     second.release().expect("it can be removed");
 }
 
+/// R1.6. Given a pidfile that is gone whenever it is looked at after it was opened
+/// and locked, when the tries run out, then that is an error: nobody goes on unchecked.
+#[test]
+fn a_pidfile_that_never_stays_is_never_believed() {
+    let scratch = Scratch::new();
+    let path = scratch.path().join("poll.pid");
+    let opened = std::cell::Cell::new(0);
+    let open = |path: &Path| {
+        opened.set(opened.get() + 1);
+        let file = open_own_pidfile(path)?;
+        fs::remove_file(path).expect("just made");
+        Ok(file)
+    };
+    let Err(error) = lock(&path, &open, Duration::ZERO) else {
+        panic!("what the path does not name was taken for the lock");
+    };
+    assert!(error.to_string().contains("again and again"), "{error}");
+    assert_eq!(opened.get(), TRIES);
+}
+
 /// R1.7. Given a pidfile replaced by somebody else's, when the lock is
 /// released, then that file stays.
 #[test]

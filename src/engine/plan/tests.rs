@@ -1,7 +1,10 @@
 //! Which events are new, sighting by sighting.
 
 use super::*;
+use crate::engine::budget::Budget;
+use crate::engine::delivery::Outcome;
 use crate::engine::item::{Channel, Comment, Kind};
+use std::time::Duration;
 
 const WATCHED: Time = Time(1_000_000);
 const NOW: Time = Time(9_000_000);
@@ -335,6 +338,42 @@ fn r7_1_an_open_item_is_opened_once_its_author_is_authorized() {
     assert_eq!(later.judge(&mut record, &theirs, WATCHED, NOW).queued, 0);
 }
 
+/// R6.7. Given an opening that was given up, when nothing new is seen, then it stays so;
+/// when the item is commented on, then it is tried again, before the comment.
+#[test]
+fn r6_7_new_activity_re_arms_an_opening_that_was_given_up() {
+    let budget = Budget {
+        max_retries: 0,
+        pause: Duration::from_secs(1),
+        version: "1.0.0".into(),
+    };
+    let seen = |comments: Vec<Comment>| Sighting {
+        item: item(),
+        comments,
+    };
+    let mut record = None;
+    rules().judge(&mut record, &seen(vec![]), WATCHED, NOW);
+    let opened = record.as_mut().expect("it was opened");
+    for sink in ["a", "b"] {
+        let (attempt, _) = opened.begin(sink).expect("it waits");
+        let reason = "exit status 1".into();
+        opened.settle(attempt, Outcome::Failed { reason }, NOW, &budget);
+    }
+    assert_eq!((opened.gave_up(), opened.pending()), (2, 0));
+    let again = rules().judge(&mut record, &seen(vec![]), WATCHED, NOW);
+    assert_eq!(again, Judged::default());
+
+    let news = seen(vec![says(1, "octocat", 2_000_000)]);
+    let judged = rules().judge(&mut record, &news, WATCHED, NOW);
+    let said: Vec<&str> = judged.entries.iter().map(|e| e.kind.as_str()).collect();
+    assert_eq!(said, ["poll.rearmed", "poll.rearmed"]);
+    let mut record = record.expect("it is known");
+    assert_eq!((record.gave_up(), record.pending()), (0, 4));
+    let (first, _) = record.begin("a").expect("it waits");
+    assert_eq!(&*record.events[&first.seq()].key.0, "opened");
+    first.leave();
+}
+
 /// R6.5, C035, C036, C037, C040: edits and deletions make no event, and what was
 /// queued keeps the text it was first read with.
 #[test]
@@ -432,7 +471,7 @@ fn c111_a_damaged_record_is_not_a_first_sight() {
     );
 }
 
-/// The payload is SPEC section 5 to the letter.
+/// The payload has the keys it always had, to the letter.
 #[test]
 fn a_payload_says_what_the_contract_says() {
     let (record, _) = story(

@@ -194,6 +194,12 @@ pub struct World {
     pub began_after_stop: u32,
     pub saves: u64,
     pub steps: u64,
+    /// Whether each record is written at once, instead of with others at the next flush.
+    pub eager: bool,
+    /// How many records were left for a flush.
+    pub batched: u64,
+    /// Every try, in the order they were begun: sink, delivery, number.
+    pub begun: Vec<String>,
 }
 
 /// Deliveries a sink takes at once.
@@ -219,6 +225,9 @@ impl World {
             began_after_stop: 0,
             saves: 0,
             steps: 0,
+            eager: false,
+            batched: 0,
+            begun: Vec::new(),
         }
     }
 
@@ -430,7 +439,13 @@ impl World {
                 }
                 Step::SaveLater(slug) => {
                     let record = engine.record(&slug).expect("a record to save").clone();
-                    later.push((slug.clone(), record));
+                    if self.eager {
+                        self.saves += 1;
+                        self.records.insert(slug.clone(), record);
+                    } else {
+                        self.batched += 1;
+                        later.push((slug.clone(), record));
+                    }
                     Some(Fact::Saved { slug })
                 }
                 Step::Flush => {
@@ -585,6 +600,8 @@ impl World {
     }
 
     fn begin(&mut self, d: &Delivery) {
+        self.begun
+            .push(format!("{} {} {}", d.sink, d.id, d.attempt));
         let (fails, defers) = self.script.temper(&d.sink, &d.id);
         let failed = self
             .effects

@@ -13,7 +13,7 @@
 //!   sources/<slug>.json          one per feed: cursor, open items
 //!   sources/<slug>.watch         when the feed was first watched, once more
 //!   sources/aside/               damaged ones, kept
-//!   hosts/<name>.json            rate limits
+//!   hosts/                       rate limits by host; nothing is written there yet
 //!   runs/<slug>/<sink>/          receipts of one sink for one record
 //!   requests/                    what the ledger verbs asked for
 //!   log/events.jsonl             the event log; events.1.jsonl is the one before

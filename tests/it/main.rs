@@ -9,6 +9,7 @@
 mod bad_input;
 mod commands;
 mod delivery;
+mod docs;
 mod engine_worlds;
 mod exec_sink;
 mod exec_world;

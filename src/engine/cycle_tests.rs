@@ -1,7 +1,7 @@
 //! Single facts and the steps they lead to; whole lives are in `tests/it/engine_worlds.rs`.
 
 use super::access::Policy;
-use super::cycle::{Engine, Fact, FeedSetup, Found, Setup, Step};
+use super::cycle::Engine;
 use super::delivery::{Outcome, Slug};
 use super::feed::Feed;
 use super::item::{Author, Item, ItemRef, Kind, Sighting, State};
@@ -9,6 +9,7 @@ use super::listing::{Complete, Coverage, Cut, Heard, Listing};
 use super::plan::Rules;
 use super::record::Record;
 use super::saving::Unsaved;
+use super::step::{Fact, FeedSetup, Found, Setup, Step};
 use super::time::Time;
 use serde_json::json;
 use std::collections::BTreeMap;

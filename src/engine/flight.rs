@@ -1,10 +1,11 @@
 //! The engine's part in deliveries: which try is due, and what its end means.
 
 use super::budget::Verdict;
-use super::cycle::{Engine, Step};
+use super::cycle::Engine;
 use super::delivery::{Delivery, EventKind, Outcome, Receipt, Slug, delivery_id};
 use super::entry::Entry;
 use super::record::{HISTORY, Record};
+use super::step::Step;
 use super::time::Time;
 
 impl Engine {

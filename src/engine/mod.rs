@@ -22,5 +22,6 @@ pub mod payload;
 pub mod plan;
 pub mod record;
 pub mod saving;
+pub mod step;
 pub mod time;
 mod walk;

@@ -5,9 +5,10 @@
 //! when one save after another fails is the store itself taken to be the
 //! trouble (a full disk); then nothing new is begun until one succeeds.
 
-use super::cycle::{Engine, Step};
+use super::cycle::Engine;
 use super::delivery::{Delivery, Slug};
 use super::entry::Entry;
+use super::step::Step;
 use super::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The engine's part in listings: cycles, feeds, sightings, closures, cursors.
 
-use super::cycle::{Cycle, Engine, Held, Step, Summary};
+use super::cycle::{Cycle, Engine, Held};
 use super::delivery::Slug;
 use super::entry::Entry;
 use super::feed::{Feed, Runs};
@@ -8,6 +8,7 @@ use super::item::{ItemRef, Sighting};
 use super::listing::{Coverage, Cut, Heard, Listing};
 use super::plan::{Judged, Rules};
 use super::record::Standing;
+use super::step::{Step, Summary};
 use super::time::Time;
 use serde_json::json;
 use std::collections::BTreeMap;

@@ -3,13 +3,14 @@
 //! can be cut off between any two steps and started again.
 
 use idempoll::engine::access::Policy;
-use idempoll::engine::cycle::{Engine, Fact, FeedSetup, Found, Setup, Step};
+use idempoll::engine::cycle::Engine;
 use idempoll::engine::delivery::{Delivery, Outcome, Receipt, Slug};
 use idempoll::engine::feed::Feed;
 use idempoll::engine::item::{Author, Channel, Comment, Item, ItemRef, Kind, Sighting, State};
 use idempoll::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use idempoll::engine::plan::Rules;
 use idempoll::engine::record::Record;
+use idempoll::engine::step::{Fact, FeedSetup, Found, Setup, Step};
 use idempoll::engine::time::Time;
 use serde_json::json;
 use std::collections::{BTreeMap, VecDeque};

@@ -103,8 +103,8 @@ fn starter(provider: &str) -> String {
 
 const START: &str = r#"// What every key means: docs/config.md. Is it right? idempoll check
 {
-  // Where everything is remembered; default: ~/.local/state/idempoll
-  // "state_dir": "state",
+  // Where everything is remembered; without it ~/.local/state/idempoll, for all configs alike.
+  "state_dir": "state",
 
   // From the start of one cycle to the start of the next.
   "interval_seconds": 60,

@@ -149,8 +149,12 @@ fn run(
         .map_err(|e| Error::new("cannot start the workers", e))?;
     let (stop, now) = watch(ask)?;
     let pending = ledger.pending()?;
+    let mut engine = Engine::new(setup, states, pending);
+    for source in &run.sources {
+        engine.recall(&source.name, source.failing_since, source.last_listing_at);
+    }
     let poller = Poller {
-        engine: Engine::new(setup, states, pending),
+        engine,
         ledger,
         journal,
         dispatch,

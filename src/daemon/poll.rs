@@ -377,9 +377,12 @@ impl Poller<'_> {
                 )),
             }
         }
-        // Done with only when what they asked for is durable; asked for twice does no harm.
         while let Some(step) = self.engine.next_save(clock::now()) {
             self.carry_out(step);
+        }
+        // Done with only when what they asked for is durable; asked for again it does no harm.
+        if self.engine.store_trouble().is_some() {
+            return false;
         }
         for (path, _) in &requests {
             if let Err(e) = requests::done(path) {
@@ -443,20 +446,25 @@ pub fn update(run: &mut RunInfo, engine: &Engine) {
     let mut sources: Vec<SourceInfo> = Vec::new();
     // A source with several feeds is as well as its worst one.
     for (setup, health, items) in engine.health() {
+        let unread = health.item_errors.iter().next().map(|(what, why)| {
+            let count = health.item_errors.len();
+            format!("cannot read {count} of its items, the first is {what}: {why}")
+        });
+        let error = health.error.clone().or(unread);
         let name = &setup.rules.source;
         let worst = |a: Option<Time>, b: Option<Time>| a.into_iter().chain(b).min();
         match sources.iter_mut().find(|s| s.name == *name) {
             Some(source) => {
-                source.ok &= health.error.is_none();
+                source.ok &= error.is_none();
                 source.items += items as u64;
-                source.error = source.error.take().or_else(|| health.error.clone());
+                source.error = source.error.take().or(error);
                 source.failing_since = worst(source.failing_since, health.failing_since);
                 source.last_listing_at = worst(source.last_listing_at, health.last_listing_at);
             }
             None => sources.push(SourceInfo {
                 name: name.clone(),
-                ok: health.error.is_none(),
-                error: health.error.clone(),
+                ok: error.is_none(),
+                error,
                 failing_since: health.failing_since,
                 items: items as u64,
                 last_listing_at: health.last_listing_at,

@@ -243,6 +243,21 @@ impl Engine {
         &self.totals
     }
 
+    /// Takes over how a source was doing when the last poller ended.
+    pub fn recall(
+        &mut self,
+        source: &str,
+        failing_since: Option<Time>,
+        last_listing_at: Option<Time>,
+    ) {
+        for (setup, feed) in self.setup.feeds.iter().zip(&mut self.feeds) {
+            if setup.rules.source == source {
+                feed.health.failing_since = failing_since;
+                feed.health.last_listing_at = last_listing_at;
+            }
+        }
+    }
+
     /// How each feed is doing: its place, its health, its items.
     pub fn health(&self) -> impl Iterator<Item = (&FeedSetup, &Health, usize)> {
         let state = self

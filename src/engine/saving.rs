@@ -42,26 +42,27 @@ pub(super) struct Saving {
     failing: BTreeMap<Slug, Trouble>,
     /// Something was saved for later.
     pub unflushed: bool,
-    /// Saves that failed since the last one that succeeded.
-    failures: u32,
+    /// What failed since the last save that succeeded: records, and `None` for the rest.
+    failed: BTreeSet<Option<Slug>>,
     last: Option<Trouble>,
 }
 
 /// How long after a failed save it is tried again.
 const PAUSE: Duration = Duration::from_secs(5);
 
-/// Failures in a row after which the store itself is the trouble.
-const IN_A_ROW: u32 = 3;
+/// So many different records in a row that cannot be saved: the store itself is
+/// the trouble. One alone, however often it fails, is not.
+const IN_A_ROW: usize = 3;
 
 impl Saving {
     /// Whether nothing can be recorded for now.
     pub fn is_down(&self, now: Time) -> bool {
-        self.failures >= IN_A_ROW && self.last.as_ref().is_some_and(|t| now < t.retry_at)
+        self.failed.len() >= IN_A_ROW && self.last.as_ref().is_some_and(|t| now < t.retry_at)
     }
 
     /// Why something cannot be recorded, if so.
     pub fn trouble(&self) -> Option<&Trouble> {
-        let last = self.last.as_ref().filter(|_| self.failures > 0);
+        let last = self.last.as_ref().filter(|_| !self.failed.is_empty());
         last.or_else(|| self.failing.values().next())
     }
 
@@ -74,7 +75,7 @@ impl Saving {
         if self.dirty.is_empty() && !self.unflushed {
             return None;
         }
-        let down = self.last.as_ref().filter(|_| self.failures >= IN_A_ROW);
+        let down = self.last.as_ref().filter(|_| self.failed.len() >= IN_A_ROW);
         down.map(|t| t.retry_at)
             .or_else(|| self.failing.values().map(|t| t.retry_at).min())
     }
@@ -99,11 +100,11 @@ impl Saving {
     }
 
     fn succeeded(&mut self, now: Time) {
-        if self.failures >= IN_A_ROW {
+        if self.failed.len() >= IN_A_ROW {
             // There is room again: the others need not wait their time.
             self.hurry(now);
         }
-        self.failures = 0;
+        self.failed.clear();
         self.last = None;
     }
 }
@@ -201,7 +202,11 @@ impl Engine {
         if !said {
             self.log(Entry::new(now, "poll.store_error").with("reason", reason.clone()));
         }
-        self.saving.failures = self.saving.failures.saturating_add(1);
+        let slug = match what {
+            Unsaved::Record(slug) => Some(slug.clone()),
+            Unsaved::Batch | Unsaved::Feed => None,
+        };
+        self.saving.failed.insert(slug);
         self.saving.last = Some(trouble.clone());
         // Whatever it was, the cursor must not move past an item it may have been about.
         self.hold_back();
@@ -219,7 +224,7 @@ impl Engine {
             Unsaved::Batch => self.saving.unflushed = false,
             Unsaved::Feed => self.drop_walk(now, &format!("it cannot be recorded: {reason}")),
         }
-        if self.saving.failures >= IN_A_ROW {
+        if self.saving.failed.len() >= IN_A_ROW {
             let taken: Vec<Delivery> = self
                 .records
                 .values_mut()

@@ -26,8 +26,9 @@
 //! clock. Asking subtracts [`OVERLAP`], for a replica may show a change late;
 //! what is told again is known to the ledger. They move only as far as no row
 //! can have slipped between two pages ([`pages::Pages::reach`]). A row that
-//! vanishes altogether in the middle of a walk (deleted, transferred) can let
-//! another slip without a sign; a full look finds that one.
+//! vanishes altogether in the middle of a walk of several pages (deleted,
+//! transferred) can let another slip without a sign: pages are followed by their
+//! number here, and only a walk by `since` alone would be safe from it.
 //!
 //! `strays` are comments within the overlap whose items were asked for by
 //! themselves, which is done once. `first_look` is when the first listing read

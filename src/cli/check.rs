@@ -6,6 +6,7 @@ use super::args::Global;
 use super::out::Out;
 use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
 use crate::config::secret::Secret;
+use crate::daemon::lifecycle::lacking;
 use crate::daemon::places::check_state_dir;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -47,6 +48,9 @@ struct Report {
 impl Report {
     fn of(config: &Config) -> Report {
         let mut report = Report::default();
+        if let Some(error) = lacking() {
+            report.problems.push(error.to_string());
+        }
         report.state_dir(&config.state_dir);
         for source in &config.sources {
             let name = &source.name;

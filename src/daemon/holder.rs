@@ -193,6 +193,7 @@ fn judge_from(run: &RunInfo, here: &Here<'_>) -> Who {
     match (&run.boot_id, &here.boot_id) {
         (Some(theirs), Some(ours)) if theirs == ours => {}
         (Some(_), Some(_)) => return Who::OtherBoot,
+        (_, None) => return Who::Unproved("/proc is not mounted here".to_string()),
         _ => return Who::Unproved("the boot id is not known".to_string()),
     }
     match (run.pid_ns, here.pid_ns) {

@@ -21,6 +21,7 @@ use crate::engine::step::{Fact, FeedSetup, Found, Setup, Step, Totals};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::os::pid::Pid;
+use crate::os::proc;
 use crate::os::wait;
 use crate::providers;
 use crate::sinks::{self, Sink};
@@ -30,6 +31,7 @@ use crate::store::run_info::{self, RunInfo};
 use crate::store::{Layout, Ledger, LoadError};
 use crossbeam_channel::{Receiver, bounded};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +60,8 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Runs a poller until it is stopped, or for one cycle.
 ///
 /// # Errors
-/// When it cannot start: another one runs, the state directory cannot be used.
+/// When it cannot start: another one runs, the state directory cannot be used,
+/// `/proc` or `/dev/null` is not there.
 /// When the state directory is taken away while it runs.
 pub fn start(
     config: &Config,
@@ -66,6 +69,9 @@ pub fn start(
     once: bool,
     voice: &mut dyn Voice,
 ) -> Result<Report, Error> {
+    if let Some(error) = lacking() {
+        return Err(error);
+    }
     let ask = signals::install()?;
     let layout = Layout::new(&config.state_dir);
     let mut lock = match RunLock::acquire(&config.state_dir, &config.pidfile, PATIENCE) {
@@ -77,6 +83,20 @@ pub fn start(
     let report = lived?;
     released?;
     Ok(report)
+}
+
+/// What this system lacks, in a bare chroot for example. Without `/proc` and `/dev/null` no
+/// command can be started, and without `/proc` nobody could prove who holds the lock:
+/// better no poller than one that only ever waits.
+#[must_use]
+pub fn lacking() -> Option<Error> {
+    if !proc::is_mounted() {
+        let error = Error::new("cannot work without /proc", "it is not mounted here");
+        return Some(error.hint("mount it: mount -t proc proc /proc"));
+    }
+    let e = fs::metadata("/dev/null").err()?;
+    let error = Error::new("cannot work without /dev/null", e);
+    Some(error.hint("make it: mknod -m 666 /dev/null c 1 3"))
 }
 
 /// Another poller runs: nothing is touched but the event log, which says so.

@@ -119,7 +119,9 @@ fn stop_with(
             (Who::OtherNamespace | Who::OtherBoot | Who::OtherUser(_), _) if settled.passed() => {
                 return Err(out_of_reach(&state_dir, &held));
             }
-            _ if deadline.passed() => return Err(unproved(&state_dir, &held)),
+            _ if deadline.passed() || (settled.passed() && !proc::is_mounted()) => {
+                return Err(unproved(&state_dir, &held));
+            }
             _ => {}
         }
         seen = Some(held);

@@ -63,6 +63,12 @@ impl Stat {
     }
 }
 
+/// Whether `/proc` is mounted and tells this process about itself.
+#[must_use]
+pub fn is_mounted() -> bool {
+    Stat::of_self().is_some()
+}
+
 /// Whether the process that had this pid and this start time is there and has
 /// not ended. Another one with its pid is not it, and zombies are not alive.
 #[must_use]

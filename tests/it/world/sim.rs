@@ -10,6 +10,7 @@ use idempoll::engine::item::{Author, Channel, Comment, Item, ItemRef, Kind, Sigh
 use idempoll::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use idempoll::engine::plan::Rules;
 use idempoll::engine::record::Record;
+use idempoll::engine::saving::Unsaved;
 use idempoll::engine::step::{Fact, FeedSetup, Found, Setup, Step};
 use idempoll::engine::time::Time;
 use serde_json::json;
@@ -195,12 +196,12 @@ pub struct World {
     pub began_after_stop: u32,
     pub saves: u64,
     pub steps: u64,
-    /// Whether each record is written at once, instead of with others at the next flush.
-    pub eager: bool,
-    /// How many records were left for a flush.
-    pub batched: u64,
-    /// Every try, in the order they were begun: sink, delivery, number.
-    pub begun: Vec<String>,
+    /// How many of a hundred saves fail, and have to be made again later.
+    pub refusals: u64,
+    /// How many saves failed.
+    pub refused: u64,
+    /// Apart from `dice`, so that nothing else changes with it.
+    refusing: Dice,
 }
 
 /// Deliveries a sink takes at once.
@@ -226,9 +227,9 @@ impl World {
             began_after_stop: 0,
             saves: 0,
             steps: 0,
-            eager: false,
-            batched: 0,
-            begun: Vec::new(),
+            refusals: 0,
+            refused: 0,
+            refusing: Dice(1),
         }
     }
 
@@ -340,7 +341,7 @@ impl World {
             .map(|(s, _)| s.clone())
             .collect();
         let mut engine = Engine::new(self.setup(), vec![self.feed.clone()], pending);
-        let before = (self.saves, self.effects.clone());
+        let before = (self.saves, self.refused, self.effects.clone());
         let mut later: Vec<(Slug, Record)> = Vec::new();
         let mut listing: VecDeque<Heard> = VecDeque::new();
         let mut listing_end: Option<Listing> = None;
@@ -414,6 +415,20 @@ impl World {
                 engine.leave();
                 return false;
             }
+            let unsaved = match &step {
+                Step::Save(slug) | Step::SaveLater(slug) => Some(Unsaved::Record(slug.clone())),
+                Step::Flush => Some(Unsaved::Batch),
+                Step::SaveFeed(_) => Some(Unsaved::Feed),
+                _ => None,
+            };
+            if let Some(what) = unsaved
+                && self.refusing.chance(self.refusals)
+            {
+                self.refused += 1;
+                let reason = "no space left on device".into();
+                engine.on(self.now, Fact::SaveFailed { what, reason });
+                continue;
+            }
             let fact = match step {
                 Step::Load(slug) => {
                     if let Some(at) = later.iter().position(|(s, _)| *s == slug) {
@@ -440,13 +455,7 @@ impl World {
                 }
                 Step::SaveLater(slug) => {
                     let record = engine.record(&slug).expect("a record to save").clone();
-                    if self.eager {
-                        self.saves += 1;
-                        self.records.insert(slug.clone(), record);
-                    } else {
-                        self.batched += 1;
-                        later.push((slug.clone(), record));
-                    }
+                    later.push((slug.clone(), record));
                     Some(Fact::Saved { slug })
                 }
                 Step::Flush => {
@@ -455,7 +464,12 @@ impl World {
                     Some(Fact::Flushed)
                 }
                 Step::SaveFeed(_) => {
-                    assert!(later.is_empty(), "a cursor was saved before its records");
+                    // After a flush that failed the ledger writes what waits before a feed.
+                    assert!(
+                        later.is_empty() || self.refused > 0,
+                        "a cursor was saved before its records"
+                    );
+                    self.records.extend(later.drain(..));
                     self.saves += 1;
                     self.feed = engine.feed_to_save().cloned();
                     Some(Fact::FeedSaved)
@@ -516,7 +530,7 @@ impl World {
             }
         }
         engine.leave();
-        let idle = before == (self.saves, self.effects.clone());
+        let idle = before == (self.saves, self.refused, self.effects.clone());
         let rest = self.records.values().all(|r| r.pending() == 0);
         !stopped && idle && rest && complete
     }
@@ -601,8 +615,6 @@ impl World {
     }
 
     fn begin(&mut self, d: &Delivery) {
-        self.begun
-            .push(format!("{} {} {}", d.sink, d.id, d.attempt));
         let (fails, defers) = self.script.temper(&d.sink, &d.id);
         let failed = self
             .effects

@@ -239,6 +239,7 @@ impl Engine {
                 let unsaved = |slug| self.records.get(slug).is_some_and(|h: &Held| h.feed == at);
                 walk.held_back |= self.saving.dirty.iter().any(unsaved);
                 let finished = walk.finished(
+                    self.feeds[at].saved.as_ref(),
                     &complete.cursor,
                     &judged_by(&self.setup.feeds[walk.feed].rules),
                 );
@@ -483,7 +484,8 @@ impl Walk {
         gone
     }
 
-    fn finished(&self, cursor: &serde_json::Value, judged_by: &str) -> Feed {
+    /// The feed to save after a complete listing, given as it was saved before.
+    fn finished(&self, saved: Option<&Feed>, cursor: &serde_json::Value, judged_by: &str) -> Feed {
         let mut feed = self
             .working
             .clone()
@@ -491,6 +493,14 @@ impl Walk {
         if !self.held_back {
             feed.cursor = Some(cursor.clone());
             feed.judged_by = judged_by.to_string();
+        } else if let Some(saved) = saved {
+            // An end may be among what is not durable yet: it must be seen again,
+            // and an item that vanished is only missed while it counts as open.
+            for number in saved.open.iter().filter(|&n| feed.open.insert(n)) {
+                if let Some(&times) = saved.absent.get(&number) {
+                    feed.absent.insert(number, times);
+                }
+            }
         }
         feed.not_before = None;
         feed

@@ -94,7 +94,7 @@ fn r3_r5_many_kills_and_stops_change_nothing() {
 #[test]
 fn r3_3_when_records_are_written_changes_nothing() {
     let mut refused = 0;
-    for seed in 0..scale(60) * 5 {
+    for seed in 0..scale(60) * 20 {
         let script = Script::random(seed);
         let wanted = undisturbed(&script);
         let mut world = World::new(script.clone());

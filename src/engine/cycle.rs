@@ -18,7 +18,7 @@
 //! `walk.rs` what concerns listings, `flight.rs` tries, `saving.rs` saves.
 
 use super::budget::{Attempt, Budget};
-use super::delivery::{Delivery, Slug};
+use super::delivery::{Delivery, Outcome, Slug};
 use super::entry::Entry;
 use super::feed::Feed;
 use super::item::ItemRef;
@@ -124,7 +124,7 @@ impl Engine {
             return Some(step);
         }
         self.fill_slots(now);
-        self.save_step(now)
+        self.next_save(now)
             .or_else(|| self.walk_step(now))
             .or_else(|| self.cycle_step(now))
             .or_else(|| self.last_flush(now))
@@ -453,7 +453,7 @@ impl Engine {
             }
         }
         for delivery in back {
-            self.abandoned(now, &delivery);
+            self.settled(now, &delivery.slug, &delivery.sink, Outcome::Released);
         }
         if self.walk.take().is_some() {
             self.steps.push_back(Step::Abandon);

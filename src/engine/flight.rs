@@ -240,11 +240,6 @@ impl Engine {
         }
     }
 
-    /// A try that was recorded as taken and not handed out any more, because of a stop.
-    pub(super) fn abandoned(&mut self, now: Time, delivery: &Delivery) {
-        self.settled(now, &delivery.slug, &delivery.sink, Outcome::Released);
-    }
-
     fn slots(&mut self, sink: &str, change: i64) {
         if let Some(free) = self.free.get_mut(sink) {
             *free += change;

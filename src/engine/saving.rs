@@ -99,7 +99,8 @@ impl Saving {
         self.dirty.iter().find(due)
     }
 
-    fn succeeded(&mut self, now: Time) {
+    /// A save succeeded, of whatever kind.
+    pub fn succeeded(&mut self, now: Time) {
         if self.failed.len() >= IN_A_ROW {
             // There is room again: the others need not wait their time.
             self.hurry(now);
@@ -136,10 +137,6 @@ impl Engine {
 
     /// The next step towards having all changes durable, and no other.
     pub fn next_save(&mut self, now: Time) -> Option<Step> {
-        self.save_step(now)
-    }
-
-    pub(super) fn save_step(&mut self, now: Time) -> Option<Step> {
         if self.saving.is_down(now) {
             return None;
         }
@@ -184,10 +181,6 @@ impl Engine {
     pub(super) fn flushed(&mut self, now: Time) {
         self.saving.succeeded(now);
         self.saving.unflushed = false;
-    }
-
-    pub(super) fn feed_is_durable(&mut self, now: Time) {
-        self.saving.succeeded(now);
     }
 
     pub(super) fn save_failed(&mut self, now: Time, what: &Unsaved, reason: String) {

@@ -348,7 +348,7 @@ impl Engine {
     }
 
     pub(super) fn feed_saved(&mut self, now: Time) {
-        self.feed_is_durable(now);
+        self.saving.succeeded(now);
         let Some(walk) = &mut self.walk else {
             return;
         };

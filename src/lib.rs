@@ -12,6 +12,7 @@
 //! * [`cli`] is what the user types, and the answers
 //! * [`os`] holds the kernel's words, the only `libc` and the only `unsafe`
 //! * [`error`], [`exit`] and [`terminal`] are words all rooms share;
+//!   [`mutant`] breaks a promise on purpose when a test asks for it,
 //!   `scratch` is a directory for their tests
 //!
 //! Arrows go one way: `cli -> daemon, store, config, sinks (receipts)`;
@@ -25,6 +26,7 @@ pub mod daemon;
 pub mod engine;
 pub mod error;
 pub mod exit;
+pub mod mutant;
 pub mod net;
 pub mod os;
 pub mod providers;

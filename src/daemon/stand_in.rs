@@ -275,6 +275,9 @@ fn leak(state: &Path, pidfile: &Path) -> i32 {
 pub struct Seen {
     pub acquired: u32,
     pub overlaps: u32,
+    /// Gave up because the pidfile was gone whenever it was looked at.
+    pub gone: u32,
+    /// Failed for any other reason.
     pub failed: u32,
 }
 
@@ -295,6 +298,9 @@ pub fn contend(state: &Path, pidfile: &Path, marker: &Path) -> Seen {
                 let _ = lock.release();
             }
             Err(Refused::Busy { .. }) => {}
+            Err(Refused::Failed(error)) if error.cause.contains("again and again") => {
+                seen.gone += 1;
+            }
             Err(Refused::Failed(error)) => {
                 seen.failed += 1;
                 say(&format!("failed: {error}"));
@@ -309,8 +315,8 @@ fn race(state: &Path, pidfile: &Path) -> i32 {
     say("ready");
     let seen = contend(state, pidfile, &marker);
     say(&format!(
-        "seen {} {} {}",
-        seen.acquired, seen.overlaps, seen.failed
+        "seen {} {} {} {}",
+        seen.acquired, seen.overlaps, seen.gone, seen.failed
     ));
     0
 }
@@ -348,16 +354,18 @@ pub fn contest(scratch: &Scratch, pidfile: &Path, one_state_dir: bool) -> Seen {
         let mut numbers = said[at + 5..]
             .split_whitespace()
             .map_while(|n| n.parse().ok());
-        let mut next = || numbers.next().expect("three numbers");
+        let mut next = || numbers.next().expect("four numbers");
         all.push(Seen {
             acquired: next(),
             overlaps: next(),
+            gone: next(),
             failed: next(),
         });
     }
     all.iter().fold(Seen::default(), |sum, seen| Seen {
         acquired: sum.acquired + seen.acquired,
         overlaps: sum.overlaps + seen.overlaps,
+        gone: sum.gone + seen.gone,
         failed: sum.failed + seen.failed,
     })
 }

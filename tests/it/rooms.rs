@@ -71,7 +71,7 @@ fn named(text: &str) -> BTreeSet<String> {
 }
 
 /// The words shared by all rooms; `scratch` by their tests.
-const SHARED: [&str; 4] = ["error", "exit", "terminal", "scratch"];
+const SHARED: [&str; 5] = ["error", "exit", "terminal", "mutant", "scratch"];
 
 /// Who may name whom, beside the words all share.
 fn arrows() -> BTreeMap<&'static str, Vec<&'static str>> {
@@ -81,6 +81,7 @@ fn arrows() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("error", vec![]),
         ("exit", vec![]),
         ("terminal", vec![]),
+        ("mutant", vec![]),
         ("scratch", vec![]),
         ("engine", vec![]),
         ("net", vec![]),
@@ -262,6 +263,53 @@ fn every_requirement_has_its_test() {
             );
         }
     }
+}
+
+/// Each deliberate fault is listed with the promise it breaks and the tests that catch it.
+#[test]
+fn every_mutant_is_listed() {
+    let sources: Vec<(String, String)> = files("src", ".rs")
+        .into_iter()
+        .chain(files("tests", ".rs"))
+        .collect();
+    let page = fs::read_to_string(root().join("docs/acceptance.md")).expect("docs/acceptance.md");
+    let list = fs::read_to_string(root().join("tests/mutants.txt")).expect("tests/mutants.txt");
+    let mut listed = BTreeSet::new();
+    for line in list
+        .lines()
+        .filter(|l| !l.starts_with('#') && !l.is_empty())
+    {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [name, ids, tests @ ..] = words.as_slice() else {
+            panic!("tests/mutants.txt: too few words: {line}");
+        };
+        assert!(listed.insert(name.to_string()), "{name} is listed twice");
+        assert!(!tests.is_empty(), "{name}: no test catches it");
+        assert!(
+            ids.split(',')
+                .all(|id| page.contains(&format!("\n| {id} | "))),
+            "{name}: {ids}"
+        );
+        for test in tests {
+            let (binary, path) = test.split_once(':').unwrap_or_default();
+            assert!(["lib", "it"].contains(&binary), "{name}: {test}");
+            let function = path.rsplit("::").next().expect("a name");
+            let exists = sources
+                .iter()
+                .any(|(_, text)| text.contains(&format!("fn {function}(")));
+            assert!(exists, "{name}: there is no test {test}");
+        }
+    }
+    let mut planted = BTreeSet::new();
+    for (_, text) in files("src", ".rs") {
+        for part in code(&text).split("mutant::is(\"").skip(1) {
+            planted.insert(part.split('"').next().unwrap_or_default().to_string());
+        }
+    }
+    assert_eq!(
+        planted, listed,
+        "planted in src, and listed in tests/mutants.txt"
+    );
 }
 
 /// Every id that a test's doc comment carries is in `docs/acceptance.md`.

@@ -23,6 +23,7 @@
 use super::disk;
 use super::layout::parent;
 use crate::error::Error;
+use crate::mutant;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,7 +101,7 @@ impl<'a> Batch<'a> {
         let mut names = Vec::with_capacity(self.files.len());
         for (target, bytes) in &self.files {
             let written = temps.add(&self.temps, bytes).and_then(|(temp, file)| {
-                if few {
+                if few && !mutant::is("no-sync-before-rename") {
                     disk::sync(&file, &temp)?;
                 }
                 Ok(temp)
@@ -119,6 +120,9 @@ impl<'a> Batch<'a> {
             }
         }
         for dir in dirs {
+            if mutant::is("no-sync-of-the-name") {
+                break;
+            }
             sync_dir(dir)?;
         }
         Ok(())

@@ -36,8 +36,10 @@ const LINGER: u32 = 100;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// Divides this process if it is pid 1: the one that returns is the poller, and
-/// pid 1 stays in here until that has ended. Does nothing in any other
-/// process. To be called while there is only one thread.
+/// pid 1 stays in here until that has ended. The poller holds back every signal
+/// as well, until it has said what each means to it and calls
+/// [`signals::hold_back_none`]. Does nothing in any other process. To be called
+/// while there is only one thread.
 ///
 /// # Errors
 /// When there can be no second process. Then this one goes on as it is.
@@ -60,7 +62,6 @@ pub fn divide() -> io::Result<()> {
                 // SAFETY: setsid takes nothing; a child just forked leads no group, so it can.
                 unsafe { libc::setsid() };
             }
-            signals::hold_back_only(&before);
             Ok(())
         }
         Ok(poller) => see_through(poller),

@@ -80,7 +80,7 @@ const SIGCHLD: u64 = 1 << 16;
 #[test]
 fn c093_what_the_poller_was_born_with_stays_its_own() {
     let traced = Command::new("strace").arg("-V").output().is_ok();
-    let old_kernel = ["-f", "-o", "trace.log", "-e", "trace=close_range"];
+    let old_kernel = ["-D", "-f", "-o", "trace.log", "-e", "trace=close_range"];
     let old_kernel = [&old_kernel[..], &["-e", "inject=close_range:error=ENOSYS"]].concat();
     for (program, args) in [("env", Vec::new()), ("strace", old_kernel)] {
         if program == "strace" && !traced {

@@ -78,7 +78,8 @@ fn r2_6_a_signal_at_any_moment_of_the_start_leaves_nothing_behind() {
         let inner = place.command(args);
         let mut command = Command::new("strace");
         command
-            .args(["-o", "trace.log"])
+            // Beside it, so that it is the program that is started, signalled and waited for.
+            .args(["-D", "-o", "trace.log"])
             .args(options)
             .arg(inner.get_program())
             .args(inner.get_args())
@@ -92,6 +93,10 @@ fn r2_6_a_signal_at_any_moment_of_the_start_leaves_nothing_behind() {
     // its name, and the how many-th of that name it is.
     let whole = traced(&[], &["start", "--once"]).status();
     assert!(whole.expect("strace").success());
+    place.until("all of it is written down", || {
+        let last = place.lines("trace.log").pop();
+        last.is_some_and(|line| line.starts_with("+++"))
+    });
     let mut counts = BTreeMap::new();
     let mut calls = Vec::new();
     for line in place.lines("trace.log") {

@@ -256,6 +256,7 @@ mod tests {
         let stat = Stat {
             pid: Pid::new(4711).expect("not 0"),
             zombie,
+            parent: 1,
             group: 4711,
             session: 4711,
             start_time,

@@ -1,6 +1,6 @@
 //! The order of a poller's start and end.
 //!
-//! Start: signals, then the lock, then who we are (`run.json`), then the
+//! Start: away from pid 1 and from what we were born with, signals, then the lock, then who we are (`run.json`), then the
 //! ledger, then the workers, then the first cycle. Whatever is refused before
 //! the lock is held has touched nothing. End: no new work, what cannot go on
 //! alone is waited for, records saved, `run.json` closed, the lock given back last.
@@ -20,9 +20,10 @@ use crate::engine::plan::Rules;
 use crate::engine::step::{Fact, FeedSetup, Found, Setup, Step, Totals};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::mutant;
 use crate::os::pid::Pid;
-use crate::os::proc;
 use crate::os::wait;
+use crate::os::{init, proc, process};
 use crate::providers;
 use crate::sinks::{self, Sink};
 use crate::store::journal::Journal;
@@ -71,6 +72,13 @@ pub fn start(
 ) -> Result<Report, Error> {
     if let Some(error) = lacking() {
         return Err(error);
+    }
+    if let Err(e) = init::divide() {
+        let doing = "goes on as pid 1, and what commands leave behind stays as zombies";
+        voice.complain(&Error::new(doing, format!("cannot fork: {e}")));
+    }
+    if !mutant::is("children-inherit-descriptors") {
+        process::close_on_exec_from_3();
     }
     let ask = signals::install()?;
     let layout = Layout::new(&config.state_dir);

@@ -5,6 +5,7 @@
 
 pub mod file;
 pub mod flock;
+pub mod init;
 pub mod pid;
 pub mod proc;
 pub mod process;

@@ -9,13 +9,14 @@
 //! happening twice. `receipt` has the disk format.
 
 use super::Sink;
-use super::child::{self, Feed, Process};
+use super::child::{self, Countdown, Feed, Process};
 use super::receipt::{self, State, Word};
 use super::runner::{self, Order};
 use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
 use crate::error::Error;
-use crate::os::pid::{Pid, PidFd};
+use crate::mutant;
+use crate::os::pid::{Group, Pid, PidFd};
 use crate::os::process;
 use crate::os::wait::{self, For};
 use crate::os::wake::Wake;
@@ -94,8 +95,8 @@ impl Sink for Exec {
     }
 
     fn wait(&self, delivery: &Delivery, stop: &Wake) -> Outcome {
-        let since = child::now();
         let mut watched = false;
+        let mut warden: Option<Warden> = None;
         loop {
             let runner = match self.look(delivery) {
                 Ok(State::Settled(ended)) => return ended.outcome(),
@@ -107,13 +108,11 @@ impl Sink for Exec {
                     .filter(|_| receipt::is_locked(&path)),
                 Ok(State::Running(..)) => None,
                 Ok(State::Orphaned(group)) => {
-                    // Nobody else holds it to its time any more.
-                    let over = since.elapsed().checked_sub(self.settings.timeout);
-                    match over {
-                        Some(over) if over >= runner::GRACE => group.end(),
-                        Some(_) => group.ask_to_end(),
-                        None => {}
-                    }
+                    let warden = warden.get_or_insert_with(|| Warden {
+                        left: Countdown::of(self.settings.timeout),
+                        asked: false,
+                    });
+                    warden.look(group);
                     None
                 }
             };
@@ -123,7 +122,10 @@ impl Sink for Exec {
             // The runner's end is waited for once: should the lock be seen held for a
             // moment longer (by a process being forked elsewhere), this must not spin.
             watched |= runner.is_some();
-            let timeout = runner.is_none().then_some(LOOK_AGAIN);
+            let look_again = warden
+                .as_ref()
+                .map_or(LOOK_AGAIN, |w| LOOK_AGAIN.min(w.left.slice()));
+            let timeout = runner.is_none().then_some(look_again);
             let end = runner.as_ref().map(|fd| (fd.as_fd(), For::Reading));
             let _ = wait::ready([end, Some((stop.as_fd(), For::Reading))], timeout);
         }
@@ -132,6 +134,27 @@ impl Sink for Exec {
     fn forget(&self, delivery: &Delivery) {
         for (_, path) in receipt::tries(&self.dir(delivery), delivery.seq).unwrap_or_default() {
             drop_receipt(&path);
+        }
+    }
+}
+
+/// Holds a command to its time whose runner is gone: nobody else does any more.
+struct Warden {
+    left: Countdown,
+    asked: bool,
+}
+
+impl Warden {
+    /// Asks the command to end when its time is up, and ends it after the grace.
+    fn look(&mut self, group: Group) {
+        match (self.left.is_over(), self.asked) {
+            (false, _) => {}
+            (true, false) => {
+                group.ask_to_end();
+                self.left = Countdown::of(runner::GRACE);
+                self.asked = true;
+            }
+            (true, true) => group.end(),
         }
     }
 }
@@ -202,6 +225,11 @@ impl Exec {
             }
             if stop.raised() {
                 if feed.is_complete() {
+                    if mutant::is("stop-ends-the-work") {
+                        let command = receipt::read(path).and_then(|run| run.started);
+                        let group = command.and_then(|c| Group::led_by(c.command.pid));
+                        group.inspect(|group| group.end());
+                    }
                     return Outcome::LeftRunning;
                 }
                 // The runner finds its input cut short and begins nothing.

@@ -78,7 +78,8 @@ pub fn start(
         Ok(lock) => lock,
         Err(refused) => return Err(blocked(&layout, refused, voice)),
     };
-    let lived = run(config, warnings, once, voice, &ask, &layout, &mut lock);
+    let warnings = [warnings, lock.notices()].concat();
+    let lived = run(config, &warnings, once, voice, &ask, &layout, &mut lock);
     let released = lock.release();
     let report = lived?;
     released?;

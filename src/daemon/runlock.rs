@@ -65,7 +65,7 @@ pub struct RunLock {
     pidfile: Kept,
     state_dir: Kept,
     claim: Option<Ours>,
-    notices: Vec<String>,
+    notice: Option<String>,
     pidfile_path: PathBuf,
     state_dir_path: PathBuf,
     pidfile_removed: bool,
@@ -130,7 +130,7 @@ impl RunLock {
         let Ok(state_dir) = lock(&state_dir_path, &open_own_state_dir, patience)? else {
             return Err(busy(&state_dir_path, &pidfile_path)?);
         };
-        let mut notices = Vec::from_iter(places::shared_with_others(&state_dir_path));
+        let mut notice = places::shared_with_others(&state_dir_path);
         let claim = match &state_dir {
             Kept::Locked(_) => match claims::look(&state_dir_path)? {
                 Standing::Free(_) => None,
@@ -140,23 +140,33 @@ impl RunLock {
                 let Some(claim) = claim(&state_dir_path, directory, patience)? else {
                     return Err(busy(&state_dir_path, &pidfile_path)?);
                 };
-                let by = format!("{} takes its place", claim.path().display());
-                notices.push(no_lock(&state_dir_path, directory, why, &by));
+                let which = format!("the state directory {}", state_dir_path.display());
+                let file = claim.path().display();
+                let unlocked = match notice {
+                    Some(shared) => format!("{shared}; it"),
+                    None => which,
+                };
+                let why = no_lock(directory, why);
+                notice = Some(format!(
+                    "{unlocked} cannot be locked ({why}): {file} takes the lock's place"
+                ));
                 Some(claim)
             }
         };
         let Ok(pidfile) = lock(&pidfile_path, &open_own_pidfile, patience)? else {
             return Err(busy_elsewhere(&pidfile_path));
         };
-        if let (Kept::Open(file, why), None) = (&pidfile, &claim) {
-            let but = "so another state directory's poller may use it too";
-            notices.push(no_lock(&pidfile_path, file, why, but));
+        if let (Kept::Open(file, why), None) = (&pidfile, &notice) {
+            let (path, why) = (pidfile_path.display(), no_lock(file, why));
+            notice = Some(format!(
+                "the pidfile {path} cannot be locked ({why}): the state directory alone is"
+            ));
         }
         let lock = RunLock {
             pidfile,
             state_dir,
             claim,
-            notices,
+            notice,
             pidfile_path,
             state_dir_path,
             pidfile_removed: false,
@@ -165,10 +175,10 @@ impl RunLock {
         Ok(lock)
     }
 
-    /// What is out of the ordinary about the file systems it is on, a sentence each.
+    /// What is out of the ordinary about the file system it is on, in a sentence.
     #[must_use]
-    pub fn notices(&self) -> &[String] {
-        &self.notices
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
     }
 
     /// Looks whether the pidfile is still there and still ours, and puts it
@@ -346,15 +356,12 @@ fn claim(path: &Path, directory: &File, patience: Duration) -> Result<Option<Our
     }
 }
 
-/// That a file is not locked, why, and what follows.
-fn no_lock(path: &Path, file: &File, why: &io::Error, what_then: &str) -> String {
-    let hangs = FileSystem::of(file.as_fd()).is_ok_and(FileSystem::flock_may_hang);
-    let why = if hangs {
-        "flock may hang there".to_string()
-    } else {
-        places::reason(why)
-    };
-    format!("{} cannot be locked ({why}): {what_then}", path.display())
+/// Why a file cannot be locked, as it reads in a sentence.
+fn no_lock(file: &File, why: &io::Error) -> String {
+    match FileSystem::of(file.as_fd()).is_ok_and(FileSystem::flock_may_hang) {
+        true => "flock may hang there".to_string(),
+        false => places::reason(why),
+    }
 }
 
 /// Another poller holds the state directory. An error instead if it cannot even be looked at.

@@ -16,6 +16,7 @@ use crate::os::flock::{self, Locked};
 use crate::os::pid::{Pid, User};
 use crate::os::proc::{self, Stat};
 use crate::store::run_info::{self, RunInfo};
+use std::fs::File;
 use std::path::Path;
 
 /// What a look at a state directory found.
@@ -106,9 +107,10 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
     let Some((directory, facts)) = open_state_dir(&state_dir)? else {
         return Ok(Holder::NoStateDir);
     };
+    let listed = proc::lock_taker(&facts);
     let locked = match Locked::shared(directory) {
         Ok(shared) => shared.is_err(),
-        Err(e) if flock::is_unsupported(&e) => false,
+        Err(e) if flock::is_unsupported(&e) => listed.is_some(),
         Err(e) => return Err(cannot_lock(&state_dir, &e)),
     };
     // Looked at although the lock is free, too: whoever made it may have had none.
@@ -123,7 +125,7 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
         let run = RunInfo::read(&state_dir);
         let taker = match &holding {
             Some(holding) => holding.pid(),
-            None => proc::lock_taker(&facts),
+            None => listed,
         };
         let who = match holding.as_ref().map(|h| h.life) {
             Some(Life::OtherNamespace) => Who::OtherNamespace,
@@ -148,6 +150,11 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
         Some(claim) if !is_locked(pidfile) => Holder::Stale(claim),
         _ => Holder::Nobody,
     })
+}
+
+/// Whether the kernel lists the lock of a state directory that we cannot lock: somebody could.
+pub(super) fn is_listed(state_dir: &File) -> bool {
+    Facts::of(state_dir).is_ok_and(|facts| proc::lock_taker(&facts).is_some())
 }
 
 /// This process as `run.json` describes it, at the moment it starts.

@@ -133,8 +133,12 @@ impl RunLock {
         let mut notice = places::shared_with_others(&state_dir_path);
         let claim = match &state_dir {
             Kept::Locked(_) => match claims::look(&state_dir_path)? {
-                Standing::Free(_) => None,
-                Standing::Held(_) => return Err(busy(&state_dir_path, &pidfile_path)?),
+                Standing::Held(_) if !mutant::is("lock-ignores-claims") => {
+                    // Given back first, or the look at who it is would find us.
+                    drop(state_dir);
+                    return Err(busy(&state_dir_path, &pidfile_path)?);
+                }
+                _ => None,
             },
             Kept::Open(directory, why) => {
                 let Some(claim) = claim(&state_dir_path, directory, patience)? else {
@@ -341,16 +345,18 @@ fn take(mut file: File, deadline: Mono) -> io::Result<Taken> {
 /// `None` when somebody else holds it.
 fn claim(path: &Path, directory: &File, patience: Duration) -> Result<Option<Ours>, Error> {
     let deadline = Mono::now().plus(patience);
+    let locked = || holder::is_listed(directory) && !mutant::is("claim-ignores-lock");
     loop {
-        match claims::take(path)? {
-            claims::Taken::Ours(ours) => {
-                let locked = Facts::of(directory).ok().and_then(|f| proc::lock_taker(&f));
-                return Ok(Some(ours).filter(|_| locked.is_none()));
-            }
-            claims::Taken::Held(_) if deadline.passed() => return Ok(None),
-            claims::Taken::Held(_) => {}
-            // Whoever was quicker holds it by now, or will be seen to have let go.
-            claims::Taken::Beaten => {}
+        // Before, so that whoever is refused has written nothing; and after, since of a
+        // lock and a claim made at once one must see the other.
+        if !locked()
+            && let claims::Taken::Ours(ours) = claims::take(path)?
+            && !locked()
+        {
+            return Ok(Some(ours));
+        }
+        if deadline.passed() {
+            return Ok(None);
         }
         wait::pause(PAUSE);
     }

@@ -34,6 +34,7 @@
 
 use crate::engine::delivery::{Delivery, Outcome, Slug};
 use crate::engine::time::Time;
+use crate::mutant;
 use crate::os::file;
 use crate::os::flock;
 use crate::os::pid::{Group, Pid};
@@ -263,6 +264,7 @@ fn is_locked(file: &File) -> io::Result<bool> {
 /// Whether the runner of what has not ended is a process here that lives.
 fn lives(run: Option<&Run>) -> bool {
     ours(run).is_some_and(|run| run.ended.is_none() && run.accepted.runner.lives())
+        && !mutant::is("receipt-lock-alone")
 }
 
 /// A run whose pids mean something here.

@@ -404,10 +404,11 @@ fn read(path: &Path) -> Result<Option<(Claimant, bool)>, Error> {
 fn life_of(by: &Claimant, path: &Path) -> Result<Option<Life>, Error> {
     let me = Claimant::this_process()
         .ok_or_else(|| cannot_tell(path, "/proc does not tell where this process runs"))?;
-    Ok(judge(by, &me))
+    Ok(judge(by, &me, Stat::of))
 }
 
-fn judge(by: &Claimant, me: &Claimant) -> Option<Life> {
+/// `stat` is what `/proc` says of a process, if it shows it.
+fn judge(by: &Claimant, me: &Claimant, stat: fn(Pid) -> Option<Stat>) -> Option<Life> {
     if by.boot_id != me.boot_id {
         // What is unknown is never the same as anything.
         let this_machine =
@@ -419,13 +420,14 @@ fn judge(by: &Claimant, me: &Claimant) -> Option<Life> {
         return Some(Life::OtherNamespace);
     }
     let pid = Pid::new(by.pid)?;
-    match Stat::of(pid) {
+    match stat(pid) {
         Some(stat) if stat.start_time == by.start_time || mutant::is("claim-recycled-pid") => {
             // Of a process being killed the main thread can be gone before the others.
             (!stat.zombie || !has_ended(pid)).then_some(Life::Lives)
         }
         Some(_) => None,
-        None => pid::exists(pid).then_some(Life::Hidden),
+        // It may belong to another user, whose processes `/proc` can be told not to show.
+        None => (pid::exists(pid) && !mutant::is("claim-hidden-is-gone")).then_some(Life::Hidden),
     }
 }
 

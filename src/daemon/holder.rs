@@ -107,10 +107,10 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
     let Some((directory, facts)) = open_state_dir(&state_dir)? else {
         return Ok(Holder::NoStateDir);
     };
-    let listed = proc::lock_taker(&facts);
+    let listed = || proc::lock_taker(&facts);
     let locked = match Locked::shared(directory) {
         Ok(shared) => shared.is_err(),
-        Err(e) if flock::is_unsupported(&e) => listed.is_some(),
+        Err(e) if flock::is_unsupported(&e) => listed().is_some(),
         Err(e) => return Err(cannot_lock(&state_dir, &e)),
     };
     // Looked at although the lock is free, too: whoever made it may have had none.
@@ -125,7 +125,7 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
         let run = RunInfo::read(&state_dir);
         let taker = match &holding {
             Some(holding) => holding.pid(),
-            None => listed,
+            None => listed(),
         };
         let who = match holding.as_ref().map(|h| h.life) {
             Some(Life::OtherNamespace) => Who::OtherNamespace,

@@ -21,7 +21,8 @@
 //! written without one. Whether there is a lock is a matter of the file system, so
 //! all see the same; but it may change, and a lone call may fail so for want of memory.
 //! Therefore who has the lock looks for a claim afterwards, and who has a claim
-//! looks whether the kernel lists a lock: of two, the later one sees the other.
+//! looks whether the kernel lists a lock: of two, the later one sees the other (but for
+//! a lock taken in another container, which the kernel does not list here).
 //!
 //! Whoever can open the directory or the pidfile can hold a lock on it, so both
 //! are made for their owner alone (0700, 0600).

@@ -2,9 +2,9 @@
 //!
 //! The order matters. First a handle on the process that `run.json` names (a
 //! pidfd: it goes on meaning that process even when the number is given to
-//! another), then the proof that a poller holds the lock, then the proof that
-//! it is that process, then the signal through the handle. What ends or is
-//! replaced in between, at worst, gets no signal.
+//! another), then the proof that a poller holds the lock (or has the claim, where
+//! there is none), then the proof that it is that process, then the signal
+//! through the handle. What ends or is replaced in between, at worst, gets no signal.
 //!
 //! Where the kernel has no pidfds (before 5.3, some sandboxes) the identity is
 //! proved a second time right before `kill(2)`. A pid given away in the

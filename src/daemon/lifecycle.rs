@@ -86,7 +86,9 @@ pub fn start(
         Ok(lock) => lock,
         Err(refused) => return Err(blocked(&layout, refused, voice)),
     };
-    let lived = run(config, warnings, once, voice, &ask, &layout, &mut lock);
+    let notice = lock.notice().map(str::to_string);
+    let warnings: Vec<String> = warnings.iter().cloned().chain(notice).collect();
+    let lived = run(config, &warnings, once, voice, &ask, &layout, &mut lock);
     let released = lock.release();
     let report = lived?;
     released?;

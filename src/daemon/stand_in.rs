@@ -180,6 +180,11 @@ fn plays_its_part() {
     let code = match part.as_str() {
         "race" => race(&state, &pidfile),
         "leaky" => leak(&state, &pidfile),
+        "claims" => {
+            say("ready");
+            super::claims::tests::contend(&state, Mono::now().plus(LONG));
+            0
+        }
         "stop" => {
             match stop(&state, &pidfile, Duration::from_secs(2), false) {
                 Ok(done) => say(&format!("done: {done:?}")),

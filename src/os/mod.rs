@@ -4,6 +4,7 @@
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
 pub mod file;
+pub mod file_system;
 pub mod flock;
 pub mod init;
 pub mod pid;

@@ -101,6 +101,13 @@ pub fn pid_namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|m| m.ino())
 }
 
+/// The name this machine, or this container, goes by.
+#[must_use]
+pub fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string()).filter(|name| !name.is_empty())
+}
+
 /// What tells one run of the system, and one container on it, from another: a
 /// pid means something only within one of them.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,13 +4,15 @@
 //! goes to the runner with it. So a poller killed at any point leaves either a
 //! free lock and a command that never begins, or a runner that holds the lock;
 //! there is no moment in which the next poller could take one for the other.
+//! Where there are no locks, the runner's process is in the receipt before it gets
+//! its order, which comes to the same.
 //! And `deliver` itself looks for receipts first, whatever the ledger believes:
 //! that, and not what [`Sink::settle`] said, is what keeps an effect from
 //! happening twice. `receipt` has the disk format.
 
 use super::Sink;
 use super::child::{self, Countdown, Feed, Process};
-use super::receipt::{self, State, Word};
+use super::receipt::{self, Fresh, State, Word};
 use super::runner::{self, Order};
 use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
@@ -20,9 +22,8 @@ use crate::os::pid::{Group, Pid, PidFd};
 use crate::os::process;
 use crate::os::wait::{self, For};
 use crate::os::wake::Wake;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
@@ -70,11 +71,12 @@ impl Sink for Exec {
             Ok(order) => order,
             Err(e) => return not_begun("cannot write its order", e),
         };
-        let (path, file) = match self.fresh_receipt(delivery) {
-            Ok(created) => created,
+        let fresh = match self.fresh_receipt(delivery) {
+            Ok(fresh) => fresh,
             Err(e) => return not_begun("cannot keep a receipt", e),
         };
-        match self.start_runner(delivery, &path, file) {
+        let path = fresh.path.clone();
+        match self.start_runner(delivery, fresh) {
             Ok((runner, stdin)) => {
                 self.follow(delivery, stop, runner, Feed::new(stdin, &order), &path)
             }
@@ -104,8 +106,8 @@ impl Sink for Exec {
                 Ok(State::Running(path, pid)) if !watched => pid
                     .and_then(Pid::new)
                     .and_then(|pid| PidFd::open(pid).ok())
-                    // Still locked after the pid was opened: it is the runner's own.
-                    .filter(|_| receipt::is_locked(&path)),
+                    // Still running after the pid was opened: it is the runner's own.
+                    .filter(|_| receipt::is_running(&path)),
                 Ok(State::Running(..)) => None,
                 Ok(State::Orphaned(group)) => {
                     let warden = warden.get_or_insert_with(|| Warden {
@@ -169,7 +171,7 @@ impl Exec {
     }
 
     /// Replaces the receipts of earlier tries, none of which counts any more, by a new one.
-    fn fresh_receipt(&self, delivery: &Delivery) -> io::Result<(PathBuf, File)> {
+    fn fresh_receipt(&self, delivery: &Delivery) -> io::Result<Fresh> {
         for (_, path) in receipt::tries(&self.dir(delivery), delivery.seq)? {
             receipt::remove(&path)?;
         }
@@ -180,17 +182,21 @@ impl Exec {
     fn start_runner(
         &self,
         delivery: &Delivery,
-        path: &Path,
-        receipt: File,
+        receipt: Fresh,
     ) -> io::Result<(Process, Option<ChildStdin>)> {
         let mut command = child::command(&self.program);
         command
             .arg0("idempoll")
             .args([runner::VERB, &delivery.id])
-            .current_dir(path.parent().unwrap_or(&self.runs_dir))
+            .current_dir(receipt.path.parent().unwrap_or(&self.runs_dir))
             .stdin(Stdio::piped())
-            .stdout(receipt)
             .stderr(Stdio::null());
+        if !receipt.locked && !mutant::is("runner-unannounced") {
+            let (before, after) = receipt::accepted_line(delivery)?;
+            let to = OwnedFd::from(receipt.file.try_clone()?);
+            process::announce(&mut command, to, &before, &after);
+        }
+        command.stdout(receipt.file);
         // The runner's environment is the command's. The payload is not in it (C056).
         for var in self
             .secret_vars

@@ -97,9 +97,23 @@ fn run() -> Result<(), End> {
     let order = read_order(&mut input)?;
     let payload = read_payload(&mut input, order.payload_bytes)?;
 
+    // Where the receipt could not be locked, this process wrote so before it was a runner.
+    if !receipt::is_accepted(&receipt) {
+        accept(&order, &receipt)?;
+    }
+
+    let ended = match enter_and_start(&order, &receipt)? {
+        Ok(begun) => begun.see_through(&payload, Duration::from_millis(order.timeout_ms)),
+        Err(reason) => Ended::failed(reason),
+    };
+    record(&receipt, &dir, ended).map_err(|_| End::Unrecorded)
+}
+
+/// Writes the receipt's first line.
+fn accept(order: &Order, receipt: &File) -> Result<(), End> {
     let me = Stat::of_self().ok_or(End::NotBegun)?;
     let here = PidSpace::here().ok_or(End::NotBegun)?;
-    Line::Accepted(Accepted {
+    let accepted = Accepted {
         version: 1,
         delivery_id: order.delivery_id.clone(),
         attempt: order.attempt,
@@ -109,14 +123,8 @@ fn run() -> Result<(), End> {
         },
         boot_id: here.boot_id,
         pid_ns: here.pid_ns,
-    })
-    .append_to(&receipt)?;
-
-    let ended = match enter_and_start(&order, &receipt)? {
-        Ok(begun) => begun.see_through(&payload, Duration::from_millis(order.timeout_ms)),
-        Err(reason) => Ended::failed(reason),
     };
-    record(&receipt, &dir, ended).map_err(|_| End::Unrecorded)
+    Ok(Line::Accepted(accepted).append_to(receipt)?)
 }
 
 /// Takes the receipt away from where the command would inherit it.

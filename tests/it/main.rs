@@ -16,6 +16,7 @@ mod exec_world;
 mod github_provider;
 mod inherited;
 mod lifecycle;
+mod no_flock;
 mod pid1;
 mod restarts;
 mod rooms;

@@ -144,9 +144,17 @@ fn r1_8_without_flock_a_claim_does_what_the_lock_would() {
         let answers = [answer.as_str()];
         let told = Told::new(SLOW, &answers);
         let place = &told.place;
+        // One look at each start, so that nothing changes by itself.
+        let mut config = place.config(SLOW);
+        config["interval_seconds"] = 3600.into();
+        place.configure(&config);
         place.item(1, 1);
         let poller = told.start();
         delivered(place, 2);
+        place.until("nothing is in hand", || {
+            !exists(&place.path("state/pending/inbox~1"))
+                && !place.status()["next_cycle_at"].is_null()
+        });
         let pid = poller.pid().to_string();
         let warnings = place.entries("poller.warning");
         assert_eq!(warnings.len(), 1, "{errno}");
@@ -253,6 +261,9 @@ fn r1_8_a_network_file_system_that_can_lock_is_locked_and_said() {
     }
     let told = Told::new(SLOW, &[CEPH]);
     let mut poller = told.start();
+    told.place.until("it is said", || {
+        !told.place.entries("poller.warning").is_empty()
+    });
     let warnings = told.place.entries("poller.warning");
     assert_eq!(warnings.len(), 1);
     let reason = warnings[0]["reason"].as_str().expect("text");

@@ -10,7 +10,7 @@ use super::records;
 use super::when::count;
 use crate::config::checked::Config;
 use crate::daemon::clock::{self, Mono};
-use crate::daemon::holder::{Holder, probe};
+use crate::daemon::holder::{Holder, settled};
 use crate::daemon::lifecycle::apply_requests;
 use crate::daemon::runlock::Refused;
 use crate::engine::delivery::{Key, delivery_id};
@@ -40,7 +40,7 @@ pub(super) fn run(global: &Global, args: &Retry, out: &mut Out) -> Result<Exit, 
         return Ok(Exit::Done);
     };
     let runs = |holder| matches!(holder, Holder::Held(_));
-    if !runs(probe(&places.state_dir, &places.pidfile)?) {
+    if !runs(settled(&places.state_dir, &places.pidfile)?) {
         // Checked before anything is asked for, since it is needed to carry that out.
         let (config, _) = super::config(global, &super::overrides(global))?;
         requests::submit(&layout, &Request::new(clock::now(), verb))?;

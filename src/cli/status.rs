@@ -6,7 +6,7 @@ use super::records;
 use super::when::{ago, ahead, count, stamp};
 use crate::config::Places;
 use crate::daemon::clock;
-use crate::daemon::holder::{Holder, Who, probe};
+use crate::daemon::holder::{Holder, Who, settled};
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -80,7 +80,7 @@ pub(super) fn run(global: &Global, args: &Status, out: &mut Out) -> Result<Exit,
 }
 
 fn look(places: Places) -> Result<Report, Error> {
-    let holder = probe(&places.state_dir, &places.pidfile)?;
+    let holder = settled(&places.state_dir, &places.pidfile)?;
     let layout = Layout::new(&places.state_dir);
     let (state, pid, run) = match holder {
         Holder::Held(held) => {

@@ -8,16 +8,24 @@
 //! The number in the pidfile is a hint for people and nothing more.
 
 use super::claims::{self, Holding, Life, Standing};
-use super::clock;
+use super::clock::{self, Mono};
 use super::places::{Claim, cannot_lock, claim, is_locked, open_state_dir, plain, reason};
 use crate::error::Error;
 use crate::os::file::Facts;
 use crate::os::flock::{self, Locked};
 use crate::os::pid::{Pid, User};
 use crate::os::proc::{self, Stat};
+use crate::os::wait;
 use crate::store::run_info::{self, RunInfo};
 use std::fs::File;
 use std::path::Path;
+use std::time::Duration;
+
+/// How long what contradicts itself may settle.
+pub const SETTLE: Duration = Duration::from_secs(1);
+
+/// Between two looks at something that cannot be waited for.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What a look at a state directory found.
 #[derive(Debug, Clone, PartialEq)]
@@ -152,6 +160,24 @@ pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
     })
 }
 
+/// As [`probe`], but does not believe at once what contradicts itself: for a moment a poller that
+/// has just started has not said who it is yet, and a child that a dead one was about to
+/// start still has a copy of its lock. Waits for that at most [`SETTLE`].
+///
+/// # Errors
+/// As [`probe`].
+pub fn settled(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
+    let end = Mono::now().plus(SETTLE);
+    loop {
+        let found = probe(state_dir, pidfile)?;
+        let unsure = matches!(&found, Holder::Held(held) if matches!(held.who, Who::Unproved(_)));
+        if !unsure || end.passed() {
+            return Ok(found);
+        }
+        wait::pause(LOOK_AGAIN);
+    }
+}
+
 /// Whether the kernel lists the lock of a state directory that we cannot lock: somebody could.
 pub(super) fn is_listed(state_dir: &File) -> bool {
     Facts::of(state_dir).is_ok_and(|facts| proc::lock_taker(&facts).is_some())
@@ -258,6 +284,8 @@ mod tests {
     use super::super::runlock::{PATIENCE, RunLock};
     use super::super::stand_in::{NOBODY, Scratch, StandIn, as_nobody};
     use super::*;
+    use crate::os::pid::kill;
+    use crate::os::signals::Signal;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, chown};
 
@@ -388,6 +416,18 @@ mod tests {
         poller.child.kill().expect("it is our child");
         poller.child.wait().expect("it is our child");
         assert_eq!(look(&scratch), Holder::Stale(Claim::Pid(pid)));
+    }
+
+    /// R1.5. Given a poller that ended while a child it had just forked has a copy of its lock, when
+    /// it is looked for, then it is not called running: the child is waited for.
+    #[test]
+    fn what_a_dead_poller_was_about_to_start_is_no_poller() {
+        let scratch = Scratch::new();
+        let poller = StandIn::ready("leaky", &scratch);
+        kill(poller.pid(), Signal::Term).expect("it is our child");
+        assert_eq!(poller.end().0, Some(0));
+        let found = settled(&scratch.state(), &scratch.pidfile());
+        assert_eq!(found.expect("it can be looked at"), Holder::Nobody);
     }
 
     #[test]

@@ -17,7 +17,7 @@
 
 use super::claims::{self, Taken};
 use super::clock::Mono;
-use super::holder::{self, Held, Holder, Who};
+use super::holder::{self, Held, Holder, LOOK_AGAIN, SETTLE, Who};
 use super::places::{self, Claim, LONGEST_PIDFILE, cannot_lock, names, plain, reason};
 use crate::error::Error;
 use crate::os::file::{self, Facts, Kind};
@@ -31,13 +31,6 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
-
-/// Between two looks at something that cannot be waited for.
-const LOOK_AGAIN: Duration = Duration::from_millis(10);
-
-/// How long what contradicts itself may settle: a poller that has just started
-/// has taken the lock, and its `run.json` is the last one's for an instant.
-const SETTLE: Duration = Duration::from_secs(1);
 
 /// What `stop` did.
 #[derive(Debug, Clone, PartialEq, Eq)]

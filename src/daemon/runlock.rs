@@ -194,6 +194,11 @@ impl RunLock {
             Ok(false) => Ok(()),
             Err(e) => Err(e),
         };
+        // Somebody else may have removed it just now.
+        let removed = removed.or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(e),
+        });
         removed.map_err(|e| {
             let doing = format!("cannot remove {}", self.pidfile_path.display());
             Error::new(doing, e)

@@ -10,6 +10,8 @@
 //! proved a second time right before `kill(2)`. A pid given away in the
 //! microseconds between those two would be hit; nothing nearer can be had there.
 //!
+//! Of several `stop`s at the same moment one signals, and all wait: see [`turn`].
+//!
 //! Then it waits until the process has ended *and* the lock is free or another
 //! poller's. The end alone is not enough: a child between fork and exec can
 //! keep the lock an instant longer. Nothing but the poller gets a signal: the
@@ -30,6 +32,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use turn::Turn;
+
+mod turn;
 
 /// Between two looks at something that cannot be waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
@@ -107,14 +112,7 @@ fn stop_with(
                     && !is_ending(&held)
                     && (agrees(&held) || settled.passed()) =>
             {
-                return end(
-                    &target,
-                    is_asked(&held),
-                    &state_dir,
-                    &pidfile,
-                    timeout,
-                    deadline,
-                );
+                return end(&target, &state_dir, &pidfile, timeout, deadline);
             }
             (Who::OtherNamespace | Who::OtherBoot | Who::OtherUser(_), _) if settled.passed() => {
                 return Err(out_of_reach(&state_dir, &held));
@@ -164,11 +162,16 @@ impl Target {
     /// Whether this is the process that was proved to hold the lock. It has not
     /// ended since the handle was opened, so what `/proc` said was about it.
     fn is(&self, proved: Pid, held: &Held) -> bool {
-        let start_time = held.run.as_ref().and_then(|run| run.start_time);
         self.pid == proved
-            && self.start_time.is_some()
-            && self.start_time == start_time
+            && held.run.as_ref().is_some_and(|run| self.wrote(run))
             && self.is_alive()
+    }
+
+    /// Whether `run` is what this process said of itself.
+    fn wrote(&self, run: &RunInfo) -> bool {
+        Pid::new(run.pid) == Some(self.pid)
+            && self.start_time.is_some()
+            && self.start_time == run.start_time
     }
 
     fn is_alive(&self) -> bool {
@@ -202,10 +205,9 @@ impl Target {
 }
 
 /// Signals the target and waits for its end and for the lock. One that was
-/// `asked` already gets no signal: it would take a second one as "at once".
+/// asked already gets no signal: it would take a second one as "at once".
 fn end(
     target: &Target,
-    asked: bool,
     state_dir: &Path,
     pidfile: &Path,
     timeout: Duration,
@@ -213,7 +215,11 @@ fn end(
 ) -> Result<Stopped, Error> {
     let pid = target.pid;
     let failed = |e: &io::Error| Error::new(format!("cannot stop pid {pid}"), e);
-    let signalled = if asked { Ok(()) } else { target.signal() };
+    let turn = Turn::take(target, state_dir, deadline);
+    let signalled = match turn {
+        Turn::Ours(_) => target.signal(),
+        Turn::Theirs => Ok(()),
+    };
     match signalled {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             let user =
@@ -227,6 +233,7 @@ fn end(
         Err(e) if !pid::is_gone(&e) => return Err(failed(&e)),
         _ => {}
     }
+    turn.end_when_heard(target, state_dir, deadline);
     loop {
         let ended = target.ended(deadline.left()).map_err(|e| failed(&e))?;
         let found = holder::probe(state_dir, pidfile)?;
@@ -249,9 +256,7 @@ fn end(
 /// Whether the lock is held and nobody but the target is known to hold it.
 fn is_held_by(target: &Target, found: &Holder) -> bool {
     match found {
-        Holder::Held(held) => held.run.as_ref().is_none_or(|run| {
-            Pid::new(run.pid) == Some(target.pid) && run.start_time == target.start_time
-        }),
+        Holder::Held(held) => held.run.as_ref().is_none_or(|run| target.wrote(run)),
         _ => false,
     }
 }
@@ -261,13 +266,6 @@ fn is_ending(held: &Held) -> bool {
     held.run
         .as_ref()
         .is_some_and(|run| run.stopped_at.is_some())
-}
-
-/// Whether the poller is on its way out because somebody asked before us.
-fn is_asked(held: &Held) -> bool {
-    held.run
-        .as_ref()
-        .is_some_and(|run| run.stop_asked_at.is_some())
 }
 
 /// Whether the pidfile does not name another process than `run.json`.

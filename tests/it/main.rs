@@ -15,6 +15,7 @@ mod exec_sink;
 mod exec_world;
 mod github_provider;
 mod lifecycle;
+mod lock_model;
 mod restarts;
 mod rooms;
 mod world;

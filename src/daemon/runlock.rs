@@ -116,14 +116,23 @@ impl RunLock {
         let state_dir_path = plain(state_dir);
         let pidfile_path = plain(pidfile);
         places::create_state_dir(&state_dir_path)?;
+        if mutant::is("old-pidfile-is-a-poller") && pidfile_path.exists() {
+            return Err(busy_elsewhere(&pidfile_path));
+        }
         let state_dir = match lock(&state_dir_path, &open_own_state_dir, patience)? {
             Ok(locked) => locked,
             Err(Busy) => return Err(busy(&state_dir_path, &pidfile_path)?),
         };
+        if mutant::is("state-dir-not-locked") {
+            let _ = flock::unlock(state_dir.file().as_fd());
+        }
         let pidfile = match lock(&pidfile_path, &open_own_pidfile, patience)? {
             Ok(locked) => locked,
             Err(Busy) => return Err(busy_elsewhere(&pidfile_path)),
         };
+        if mutant::is("pidfile-not-locked") {
+            let _ = flock::unlock(pidfile.file().as_fd());
+        }
         let lock = RunLock {
             pidfile,
             state_dir,
@@ -167,6 +176,9 @@ impl RunLock {
     }
 
     fn put_pidfile_right(&mut self) -> Result<PutRight, Error> {
+        if mutant::is("pidfile-not-put-right") {
+            return Ok(PutRight::AsItWas);
+        }
         let path = &self.pidfile_path;
         let see = |e: &io::Error| self.cannot_see(path, e);
         if names(path, self.pidfile.file()).map_err(|e| see(&e))? {
@@ -189,9 +201,15 @@ impl RunLock {
             return Ok(());
         }
         self.pidfile_removed = true;
+        if mutant::is("pidfile-unlinked-after-release") {
+            let _ = flock::unlock(self.pidfile.file().as_fd());
+            let _ = flock::unlock(self.state_dir.file().as_fd());
+        }
         let removed = match names(&self.pidfile_path, self.pidfile.file()) {
-            Ok(true) => fs::remove_file(&self.pidfile_path),
-            Ok(false) => Ok(()),
+            Ok(named) if named || mutant::is("any-pidfile-unlinked") => {
+                fs::remove_file(&self.pidfile_path)
+            }
+            Ok(_) => Ok(()),
             Err(e) => Err(e),
         };
         // Somebody else may have removed it just now.
@@ -265,14 +283,25 @@ enum Taken {
 /// A lock that can be shared is not held by a poller but by a probe.
 fn take(mut file: File, deadline: Mono) -> io::Result<Taken> {
     let end = deadline.plus(PROBE_PATIENCE);
+    let deadline = match mutant::is("start-without-patience") {
+        true => Mono::now(),
+        false => deadline,
+    };
     loop {
-        file = match Locked::exclusive(file)? {
+        let tried = match mutant::is("lock-shared") {
+            true => Locked::shared(file)?,
+            false => Locked::exclusive(file)?,
+        };
+        file = match tried {
             Ok(locked) => return Ok(Taken::Ours(locked)),
             Err(file) => file,
         };
         match flock::try_shared(file.as_fd())? {
             Try::Taken => {
                 flock::unlock(file.as_fd())?;
+                if mutant::is("probe-taken-for-a-poller") {
+                    return Ok(Taken::Busy);
+                }
                 if end.passed() {
                     return Ok(Taken::Probed);
                 }

@@ -21,6 +21,7 @@ use super::clock::Mono;
 use super::holder::{self, Held, Holder, Who};
 use super::places::{self, Claim, LONGEST_PIDFILE, cannot_lock, names, plain, reason};
 use crate::error::Error;
+use crate::mutant;
 use crate::os::file::{self, Facts, Kind};
 use crate::os::flock::Locked;
 use crate::os::pid::{self, Pid, PidFd, User};
@@ -82,6 +83,13 @@ fn stop_with(
     open: fn(Pid) -> io::Result<PidFd>,
 ) -> Result<Stopped, Error> {
     let (state_dir, pidfile) = (plain(state_dir), plain(pidfile));
+    if mutant::is("stop-believes-the-pidfile")
+        && let Some(Claim::Pid(pid)) = places::claim(&pidfile)
+        && pid.get() > 1
+        && pid != Pid::own()
+    {
+        let _ = pid::kill(pid, Signal::Term);
+    }
     let begun = Mono::now();
     let deadline = begun.plus(timeout);
     let settled = begun.plus(SETTLE.min(timeout));
@@ -117,6 +125,7 @@ fn stop_with(
             (Who::OtherNamespace | Who::OtherBoot | Who::OtherUser(_), _) if settled.passed() => {
                 return Err(out_of_reach(&state_dir, &held));
             }
+            _ if mutant::is("unproved-at-once") => return Err(unproved(&state_dir, &held)),
             _ if deadline.passed() || (settled.passed() && !proc::is_mounted()) => {
                 return Err(unproved(&state_dir, &held));
             }
@@ -233,11 +242,16 @@ fn end(
         Err(e) if !pid::is_gone(&e) => return Err(failed(&e)),
         _ => {}
     }
+    if mutant::is("stop-returns-after-the-signal") {
+        return Ok(Stopped::Gone { pid: Some(pid) });
+    }
     turn.end_when_heard(target, state_dir, deadline);
     loop {
-        let ended = target.ended(deadline.left()).map_err(|e| failed(&e))?;
+        let ended = mutant::is("stop-waits-for-the-lock-alone")
+            || target.ended(deadline.left()).map_err(|e| failed(&e))?;
         let found = holder::probe(state_dir, pidfile)?;
-        if ended && !is_held_by(target, &found) {
+        let held = is_held_by(target, &found) && !mutant::is("stop-waits-for-the-process-alone");
+        if ended && !held {
             // One that was killed meanwhile leaves its pidfile behind.
             if let Holder::Stale(_) = found {
                 remove_stale(state_dir, pidfile);
@@ -245,6 +259,9 @@ fn end(
             return Ok(Stopped::Gone { pid: Some(pid) });
         }
         if deadline.passed() {
+            if mutant::is("timeout-is-success") {
+                return Ok(Stopped::Gone { pid: Some(pid) });
+            }
             return Err(still_there(pid, ended, &found, state_dir, timeout));
         }
         if ended {

@@ -27,6 +27,7 @@ use super::saving::Saving;
 use super::step::{Fact, FeedSetup, Found, Health, Setup, Step, Summary, Totals};
 use super::time::Time;
 use super::walk::Walk;
+use crate::mutant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
@@ -455,7 +456,9 @@ impl Engine {
         for delivery in back {
             self.settled(now, &delivery.slug, &delivery.sink, Outcome::Released);
         }
-        if self.walk.take().is_some() {
+        if mutant::is("stopped-is-complete") {
+            self.listed(super::listing::Listing::nothing_there());
+        } else if self.walk.take().is_some() {
             self.steps.push_back(Step::Abandon);
             if let Some(cycle) = &mut self.cycle {
                 cycle.summary.interrupted = true;
@@ -465,6 +468,7 @@ impl Engine {
             cycle.summary.interrupted |=
                 self.setup.once || cycle.next_feed < self.setup.feeds.len();
             cycle.next_feed = self.setup.feeds.len();
+            cycle.summary.interrupted &= !mutant::is("interruption-not-said");
         }
     }
 }

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod commands;
+mod cut_short;
 mod delivery;
 mod docs;
 mod engine_worlds;

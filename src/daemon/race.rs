@@ -25,7 +25,7 @@
 //!   back a dead one's turnstile before its lock.
 //!
 //! The figures are files, a byte for each event, so that a kill loses none.
-#![allow(clippy::disallowed_methods, reason = "tests")]
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
 
 use super::clock::{self, Mono};
 use super::holder;

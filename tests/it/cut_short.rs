@@ -246,8 +246,12 @@ fn r4_2_cut_short_over_a_tracker_nothing_ends() {
     set(Mood::Well);
     place.once().expect(0);
     for _ in 0..3 {
-        // Nothing changed, and so nothing is said about any item: that is no end.
-        repo.lock().expect("unpoisoned").now += 600;
+        // Only one changes, and so nothing is said about any other: that is no end.
+        let mut repo = repo.lock().expect("unpoisoned");
+        repo.now += 600;
+        repo.set(1, "title", "Again".into());
+        repo.now += 600;
+        drop(repo);
         place.once().expect(0);
     }
     assert_nothing_ended(&place, all, "all was well again");

@@ -214,21 +214,23 @@ fn a_second_stop_does_not_cut_the_first_one_short() {
 #[test]
 fn stops_at_the_same_moment_are_one_stop() {
     let scratch = Scratch::new();
-    let poller = StandIn::ready("dazed", &scratch);
+    let mut poller = StandIn::ready("dazed", &scratch);
     fs::create_dir(scratch.state().join("requests")).expect("it can be made");
     let gone = Ok(Stopped::Gone {
         pid: Some(poller.pid()),
     });
-    let together = std::sync::Barrier::new(20);
+    let together = std::sync::Barrier::new(10);
     std::thread::scope(|scope| {
-        let stops: Vec<_> = (0..20)
-            .map(|_| {
-                scope.spawn(|| {
-                    together.wait();
-                    run(&scratch, LONG)
-                })
+        let stop = || {
+            scope.spawn(|| {
+                together.wait();
+                run(&scratch, LONG)
             })
-            .collect();
+        };
+        let mut stops: Vec<_> = (0..10).map(|_| stop()).collect();
+        // Two signals in the same instant are one to it; these would be more.
+        poller.until("asked");
+        stops.extend((0..10).map(|_| stop()));
         for stop in stops {
             let stopped = stop.join().expect("no panic");
             // One that the machine let wait may have found nobody any more.

@@ -17,12 +17,14 @@
 //!   of starters that die by their own hand, as if the pid had been given away since;
 //!   each bystander must live. And a starter that gets a signal must have held the
 //!   lock while a `stop` ran that says it ended that starter.
-//! * *A second signal*, which ends a poller with 130.
 //! * *A false refusal*: "busy" while nobody could hold the lock. In the free race that
 //!   cannot be told, so there is a race in which the starters go through a turnstile (a lock of its own, which
 //!   each keeps from before it starts until after it has given the lock back) and have no
 //!   patience at all. There, every "busy" is false. Nobody is killed there: the kernel gives
 //!   back a dead one's turnstile before its lock.
+//!
+//! That a poller gets one signal and no more cannot be seen here: a starter plays many pollers in a
+//! row, and the second signal may be meant for the next of them.
 //!
 //! The figures are files, a byte for each event, so that a kill loses none.
 #![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "tests")]
@@ -63,9 +65,9 @@ fn scale() -> u64 {
     scale.and_then(|s| s.parse().ok()).unwrap_or(100)
 }
 
-/// R1.1, R1.3, R1.5, R1.6, R1.7, R2.1, R2.6, C094. Given eight processes that start, stop, probe and
+/// R1.1, R1.3, R1.5, R1.6, R1.7, R2.1, C094. Given eight processes that start, stop, probe and
 /// meddle at random, some of which are killed, then no two ever hold the lock, no start fails, no
-/// `stop` fails, and nobody is signalled but a poller that held the lock, and that one once.
+/// `stop` fails, and nobody is signalled but a poller that held the lock.
 #[test]
 fn in_a_race_of_eight_processes_nobody_overlaps_and_nobody_else_is_signalled() {
     let race = Race::new("starter");
@@ -163,8 +165,9 @@ impl Race {
             wait::pause(Duration::from_millis(3));
             for (part, child) in &mut racers {
                 if let Some(status) = child.try_wait().expect("our child") {
-                    // A panic (101) or a second signal (130) shows here.
-                    let ended = matches!(status.code(), Some(0) | None) && *part == self.starter;
+                    // A panic (101) shows here.
+                    let ended =
+                        matches!(status.code(), Some(0 | 130) | None) && *part == self.starter;
                     assert!(ended, "{part}: {status}: {}", self.story());
                     *child = self.spawn(part);
                 }
@@ -179,7 +182,10 @@ impl Race {
         fs::remove_file(&on).expect("it is there");
         for (part, mut child) in racers {
             let ended = child.wait().expect("our child");
-            assert!(matches!(ended.code(), Some(0) | None), "{part}: {ended}");
+            assert!(
+                matches!(ended.code(), Some(0 | 130) | None),
+                "{part}: {ended}"
+            );
         }
         for bystander in &self.bystanders {
             let stat = Pid::new(bystander.0.id()).and_then(Stat::of);
@@ -394,7 +400,7 @@ impl Racer {
                 &format!("{} {last_held} {}\n", Pid::own(), nanoseconds()),
             );
         }
-        if ask.now.raised() { 130 } else { 0 }
+        0
     }
 
     /// Makes the marker, which must not be there yet.

@@ -7,7 +7,7 @@ use super::out::Out;
 use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
 use crate::config::secret::Secret;
 use crate::daemon::lifecycle::lacking;
-use crate::daemon::places::check_state_dir;
+use crate::daemon::places::{check_state_dir, shared_with_others};
 use crate::error::Error;
 use crate::exit::Exit;
 use std::fs::Metadata;
@@ -84,6 +84,9 @@ impl Report {
         let there = dir.symlink_metadata().is_ok();
         let note = if there { "" } else { " (start makes it)" };
         self.lines.push(format!("state    {}{note}", dir.display()));
+        if let Some(note) = shared_with_others(dir) {
+            self.lines.push(format!("warning: {note}"));
+        }
         if let Err(e) = check_state_dir(dir) {
             self.problems.push(e.to_string());
         }

@@ -10,11 +10,14 @@ use crate::daemon::holder::{Holder, Who, probe};
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::os::file;
 use crate::store::run_info::{LastCycle, RunInfo, SourceInfo};
 use crate::store::{Layout, Reader};
 use serde::Serialize;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 
 /// What `status --json` prints. Keys whose value is not known are `null`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -102,6 +105,8 @@ fn look(places: Places) -> Result<Report, Error> {
     let (pending, gave_up) = records::unfinished(&Reader::new(layout.clone()))?;
     // Of a poller that is gone, only what it came to still holds.
     let live = run.as_ref().filter(|_| running);
+    let store_error = live.and_then(|r| r.store_error.clone());
+    let store_error = store_error.or_else(|| live.and_then(|_| read_only(&places.state_dir)));
     Ok(Report {
         running,
         pid,
@@ -110,7 +115,7 @@ fn look(places: Places) -> Result<Report, Error> {
         config: live.map(|r| r.config.clone()).or(places.file),
         state_dir: places.state_dir,
         next_cycle_at: live.and_then(|r| r.next_cycle_at),
-        store_error: live.and_then(|r| r.store_error.clone()),
+        store_error,
         last_cycle: run.as_ref().and_then(|r| r.last_cycle.clone()),
         sources: run.map(|r| r.sources).unwrap_or_default(),
         pending,
@@ -118,6 +123,14 @@ fn look(places: Places) -> Result<Report, Error> {
         hosts: hosts(&layout),
         state,
     })
+}
+
+/// That the whole state directory has become read-only: then the poller cannot even write that down.
+fn read_only(state_dir: &Path) -> Option<String> {
+    let directory = file::open_directory(state_dir).ok()?;
+    let e = file::is_writable_directory(directory.as_fd()).err()?;
+    let doing = format!("cannot write to {}", state_dir.display());
+    (e.kind() == ErrorKind::ReadOnlyFilesystem).then(|| Error::new(doing, e).to_string())
 }
 
 /// The rate limits on record, each as its file has them.

@@ -1,20 +1,23 @@
 //! Who holds a state directory: looked at without getting in the way.
 //!
-//! The truth is the kernel's lock on the state directory's own descriptor: if
+//! The truth is the kernel's lock on the state directory's own descriptor, or
+//! where it cannot be had the claim that decides (see [`super::claims`]): if
 //! it is held, a poller runs. Which process that is, `STATE/run.json` says, and
 //! it is believed only when the process it names is alive and is the very one
 //! that wrote it (same start time, same boot, same pid namespace, same user).
 //! The number in the pidfile is a hint for people and nothing more.
 
+use super::claims::{self, Holding, Life, Standing};
 use super::clock;
 use super::places::{Claim, cannot_lock, claim, is_locked, open_state_dir, plain, reason};
 use crate::error::Error;
 use crate::mutant;
 use crate::os::file::Facts;
-use crate::os::flock::Locked;
+use crate::os::flock::{self, Locked};
 use crate::os::pid::{Pid, User};
 use crate::os::proc::{self, Stat};
 use crate::store::run_info::{self, RunInfo};
+use std::fs::File;
 use std::path::Path;
 
 /// What a look at a state directory found.
@@ -39,8 +42,10 @@ pub struct Held {
     pub run: Option<RunInfo>,
     /// What the pidfile says, if there is one.
     pub claim: Option<Claim>,
-    /// Who took the lock according to the kernel's list; often unknown.
+    /// Who took the lock according to the kernel's list, often unknown; or who made the claim.
     pub taker: Option<Pid>,
+    /// The claim, where there is no lock.
+    pub holding: Option<Holding>,
 }
 
 /// Which process holds the lock.
@@ -73,6 +78,9 @@ impl Held {
     /// The holder in words: `pid 4711`.
     #[must_use]
     pub fn in_words(&self) -> String {
+        if let Some(claim) = self.holding.as_ref().filter(|c| c.remedy().is_some()) {
+            return claim.in_words();
+        }
         let own = self.run.as_ref().map_or(0, |run| run.pid);
         match (&self.who, self.pid()) {
             (Who::OtherNamespace, Some(pid)) => {
@@ -93,37 +101,61 @@ impl Held {
 /// mistake it for a poller.
 ///
 /// # Errors
-/// When the directory may not be looked into (naming whose it is), is not a
-/// directory, or is on a file system that cannot lock.
+/// When the directory may not be looked into (naming whose it is) or is not a
+/// directory, or when its claims cannot be understood.
 pub fn probe(state_dir: &Path, pidfile: &Path) -> Result<Holder, Error> {
     let state_dir = plain(state_dir);
     let Some((directory, facts)) = open_state_dir(&state_dir)? else {
         return Ok(Holder::NoStateDir);
     };
-    match Locked::shared(directory).map_err(|e| cannot_lock(&state_dir, &e))? {
-        Ok(guard) => drop(guard),
-        Err(_) => {
-            let run = RunInfo::read(&state_dir);
-            let taker = proc::lock_taker(&facts);
-            let who = as_locked(judge(&state_dir, run.as_ref()), taker);
-            // The holder's pidfile is the one it says it has.
-            let claim = match &run {
-                Some(run) if run.pidfile.is_absolute() => claim(&run.pidfile),
-                _ => claim(pidfile),
-            };
-            return Ok(Holder::Held(Box::new(Held {
-                who,
-                run,
-                claim,
-                taker,
-            })));
-        }
+    let listed = || proc::lock_taker(&facts);
+    let locked = match Locked::shared(directory) {
+        Ok(shared) => shared.is_err(),
+        Err(e) if flock::is_unsupported(&e) => listed().is_some(),
+        Err(e) => return Err(cannot_lock(&state_dir, &e)),
+    };
+    // Looked at although the lock is free, too: whoever made it may have had none.
+    let holding = match locked {
+        true => None,
+        false => match claims::look(&state_dir)? {
+            Standing::Held(holding) => Some(holding),
+            Standing::Free(_) => None,
+        },
+    };
+    if locked || holding.is_some() {
+        let run = RunInfo::read(&state_dir);
+        let taker = match &holding {
+            Some(holding) => holding.pid(),
+            None => listed(),
+        };
+        let who = match holding.as_ref().map(|h| h.life) {
+            Some(Life::OtherNamespace) => Who::OtherNamespace,
+            Some(Life::OtherMachine) => Who::OtherBoot,
+            _ => as_locked(judge(&state_dir, run.as_ref()), taker),
+        };
+        // The holder's pidfile is the one it says it has.
+        let claim = match &run {
+            Some(run) if run.pidfile.is_absolute() => claim(&run.pidfile),
+            _ => claim(pidfile),
+        };
+        return Ok(Holder::Held(Box::new(Held {
+            who,
+            run,
+            claim,
+            taker,
+            holding,
+        })));
     }
     Ok(match claim(pidfile) {
         // A pidfile outside may be that of a poller with another state directory.
         Some(claim) if !is_locked(pidfile) => Holder::Stale(claim),
         _ => Holder::Nobody,
     })
+}
+
+/// Whether the kernel lists the lock of a state directory that we cannot lock: somebody could.
+pub(super) fn is_listed(state_dir: &File) -> bool {
+    Facts::of(state_dir).is_ok_and(|facts| proc::lock_taker(&facts).is_some())
 }
 
 /// This process as `run.json` describes it, at the moment it starts.
@@ -151,7 +183,7 @@ struct Here<'a> {
     process: &'a dyn Fn(Pid) -> Option<(Stat, User)>,
 }
 
-/// The kernel's own list has the last word, where it tells who took the lock.
+/// The kernel's own list, or the claim, has the last word, where it tells who took the lock.
 fn as_locked(who: Who, taker: Option<Pid>) -> Who {
     match (&who, taker) {
         (Who::Proved(pid), Some(taker)) if *pid != taker && !mutant::is("taker-not-compared") => {
@@ -262,6 +294,7 @@ mod tests {
         let stat = Stat {
             pid: Pid::new(4711).expect("not 0"),
             zombie,
+            parent: 1,
             group: 4711,
             session: 4711,
             start_time,

@@ -1,6 +1,6 @@
 //! The order of a poller's start and end.
 //!
-//! Start: signals, then the lock, then who we are (`run.json`), then the
+//! Start: away from pid 1 and from what we were born with, signals, then the lock, then who we are (`run.json`), then the
 //! ledger, then the workers, then the first cycle. Whatever is refused before
 //! the lock is held has touched nothing. End: no new work, what cannot go on
 //! alone is waited for, records saved, `run.json` closed, the lock given back last.
@@ -22,8 +22,8 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::mutant;
 use crate::os::pid::Pid;
-use crate::os::proc;
 use crate::os::wait;
+use crate::os::{init, proc, process};
 use crate::providers;
 use crate::sinks::{self, Sink};
 use crate::store::journal::Journal;
@@ -73,6 +73,13 @@ pub fn start(
     if let Some(error) = lacking() {
         return Err(error);
     }
+    if let Err(e) = init::divide() {
+        let doing = "goes on as pid 1, and what commands leave behind stays as zombies";
+        voice.complain(&Error::new(doing, format!("cannot fork: {e}")));
+    }
+    if !mutant::is("children-inherit-descriptors") {
+        process::close_on_exec_from_3();
+    }
     let ask = signals::install()?;
     let layout = Layout::new(&config.state_dir);
     if mutant::is("says-who-before-the-lock") {
@@ -89,7 +96,9 @@ pub fn start(
         Ok(lock) => lock,
         Err(refused) => return Err(blocked(&layout, refused, voice)),
     };
-    let lived = run(config, warnings, once, voice, &ask, &layout, &mut lock);
+    let notice = lock.notice().map(str::to_string);
+    let warnings: Vec<String> = warnings.iter().cloned().chain(notice).collect();
+    let lived = run(config, &warnings, once, voice, &ask, &layout, &mut lock);
     let released = lock.release();
     let report = lived?;
     released?;

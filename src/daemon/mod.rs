@@ -1,6 +1,7 @@
 //! The live process: its lock, its end, its clocks and its threads.
 #![forbid(unsafe_code)]
 
+pub mod claims;
 pub mod clock;
 pub mod dispatch;
 pub mod fetch;

@@ -6,7 +6,9 @@
 //! that others can write to. Nothing is truncated, and nothing waits.
 
 use crate::error::Error;
+use crate::mutant;
 use crate::os::file::{self, Facts, Kind};
+use crate::os::file_system::FileSystem;
 use crate::os::flock;
 use crate::os::pid::{Pid, User};
 use std::fmt;
@@ -105,6 +107,19 @@ pub fn check_state_dir(path: &Path) -> Result<(), Error> {
     file::is_writable_directory(directory.as_fd()).map_err(failed)
 }
 
+/// What is to be said of the file system of a state directory that other machines
+/// may have mounted too; of the directory it would be made in, if it is not there.
+#[must_use]
+pub fn shared_with_others(state_dir: &Path) -> Option<String> {
+    let there = state_dir.ancestors().find(|p| p.exists())?;
+    let kind = File::open(there).and_then(|d| FileSystem::of(d.as_fd()));
+    let which = kind.ok()?.shared_in_words()?;
+    Some(format!(
+        "the state directory {} is on {which}: two machines must not share it",
+        state_dir.display()
+    ))
+}
+
 /// Opens the pidfile, made if it is missing, if it is safe to write and to remove.
 pub(super) fn open_own_pidfile(path: &Path) -> Result<File, Error> {
     let failed =
@@ -157,7 +172,7 @@ fn check_owner(path: &Path, facts: &Facts) -> Result<(), (String, String)> {
             format!("run this as {owner}, or use another --state-dir"),
         ));
     }
-    if facts.others_can_write() {
+    if facts.others_can_write() && !mutant::is("others-may-write") {
         return Err((
             format!("others can write to it (mode {:04o})", facts.mode),
             format!("chmod go-w {}", path.display()),
@@ -234,17 +249,9 @@ pub(super) fn whose(error: Error, facts: &Facts) -> Error {
     }
 }
 
-/// A lock call that failed for another reason than that the lock is held.
+/// A lock call that failed for another reason than that the lock is held or cannot be had at all.
 pub(super) fn cannot_lock(path: &Path, e: &io::Error) -> Error {
-    let doing = format!("cannot lock {}", path.display());
-    match flock::is_unsupported(e) {
-        true => Error::new(
-            doing,
-            format!("its file system has no flock ({})", reason(e)),
-        )
-        .hint("keep the state directory and the pidfile on a local file system"),
-        false => Error::new(doing, e),
-    }
+    Error::new(format!("cannot lock {}", path.display()), e)
 }
 
 /// The cause of an input or output error, as it reads in a sentence.

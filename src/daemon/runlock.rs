@@ -16,16 +16,26 @@
 //!
 //! Both files are opened close-on-exec, so no child keeps the lock.
 //!
+//! Where a file system has no `flock`, or it may hang there, a claim takes the
+//! place of the state directory's lock (see [`super::claims`]), and the pidfile is
+//! written without one. Whether there is a lock is a matter of the file system, so
+//! all see the same; but it may change, and a lone call may fail so for want of memory.
+//! Therefore who has the lock looks for a claim afterwards, and who has a claim
+//! looks whether the kernel lists a lock: of two, the later one sees the other (but for
+//! a lock taken in another container, which the kernel does not list here).
+//!
 //! Whoever can open the directory or the pidfile can hold a lock on it, so both
 //! are made for their owner alone (0700, 0600).
 
+use super::claims::{self, Ours, Standing};
 use super::clock::Mono;
 use super::holder::{self, Holder};
 use super::places::{self, Claim, cannot_lock, names, open_own_pidfile, open_own_state_dir, plain};
 use crate::error::Error;
 use crate::mutant;
 use crate::os::file::Facts;
-use crate::os::flock::{self, Locked, Try};
+use crate::os::file_system::FileSystem;
+use crate::os::flock::{self, Kept, Locked, Try};
 use crate::os::pid::Pid;
 use crate::os::proc;
 use crate::os::wait;
@@ -52,9 +62,11 @@ const TRIES: u32 = 1_000;
 /// The lock of a running poller. Dropping it gives it back.
 #[derive(Debug)]
 pub struct RunLock {
-    // Fields are dropped in this order: the state directory's lock goes last.
-    pidfile: Locked,
-    state_dir: Locked,
+    // Fields are dropped in this order: the state directory's lock, or its claim, goes last.
+    pidfile: Kept,
+    state_dir: Kept,
+    claim: Option<Ours>,
+    notice: Option<String>,
     pidfile_path: PathBuf,
     state_dir_path: PathBuf,
     pidfile_removed: bool,
@@ -119,23 +131,56 @@ impl RunLock {
         if mutant::is("old-pidfile-is-a-poller") && pidfile_path.exists() {
             return Err(busy_elsewhere(&pidfile_path));
         }
-        let state_dir = match lock(&state_dir_path, &open_own_state_dir, patience)? {
-            Ok(locked) => locked,
-            Err(Busy) => return Err(busy(&state_dir_path, &pidfile_path)?),
+        let Ok(state_dir) = lock(&state_dir_path, &open_own_state_dir, patience)? else {
+            return Err(busy(&state_dir_path, &pidfile_path)?);
         };
         if mutant::is("state-dir-not-locked") {
             let _ = flock::unlock(state_dir.file().as_fd());
         }
-        let pidfile = match lock(&pidfile_path, &open_own_pidfile, patience)? {
-            Ok(locked) => locked,
-            Err(Busy) => return Err(busy_elsewhere(&pidfile_path)),
+        let mut notice = places::shared_with_others(&state_dir_path);
+        let claim = match &state_dir {
+            Kept::Locked(_) => match claims::look(&state_dir_path)? {
+                Standing::Held(_) if !mutant::is("lock-ignores-claims") => {
+                    // Given back first, or the look at who it is would find us.
+                    drop(state_dir);
+                    return Err(busy(&state_dir_path, &pidfile_path)?);
+                }
+                _ => None,
+            },
+            Kept::Open(directory, why) => {
+                let Some(claim) = claim(&state_dir_path, directory, patience)? else {
+                    return Err(busy(&state_dir_path, &pidfile_path)?);
+                };
+                let which = format!("the state directory {}", state_dir_path.display());
+                let file = claim.path().display();
+                let unlocked = match notice {
+                    Some(shared) => format!("{shared}; it"),
+                    None => which,
+                };
+                let why = no_lock(directory, why);
+                notice = Some(format!(
+                    "{unlocked} cannot be locked ({why}): {file} takes the lock's place"
+                ));
+                Some(claim)
+            }
+        };
+        let Ok(pidfile) = lock(&pidfile_path, &open_own_pidfile, patience)? else {
+            return Err(busy_elsewhere(&pidfile_path));
         };
         if mutant::is("pidfile-not-locked") {
             let _ = flock::unlock(pidfile.file().as_fd());
         }
+        if let (Kept::Open(file, why), None) = (&pidfile, &notice) {
+            let (path, why) = (pidfile_path.display(), no_lock(file, why));
+            notice = Some(format!(
+                "the pidfile {path} cannot be locked ({why}): the state directory alone is"
+            ));
+        }
         let lock = RunLock {
             pidfile,
             state_dir,
+            claim,
+            notice,
             pidfile_path,
             state_dir_path,
             pidfile_removed: false,
@@ -144,13 +189,19 @@ impl RunLock {
         Ok(lock)
     }
 
+    /// What is out of the ordinary about the file system it is on, in a sentence.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.notice.as_deref()
+    }
+
     /// Looks whether the pidfile is still there and still ours, and puts it
     /// right if not. For every cycle.
     ///
     /// # Errors
     /// When the state directory itself was moved, removed or replaced: what its
     /// path names now is not what is locked, so nothing may be written there
-    /// any more and the poller must end.
+    /// any more and the poller must end. The same when its claim is gone.
     pub fn put_right(&mut self) -> Result<PutRight, Error> {
         match names(&self.state_dir_path, self.state_dir.file()) {
             Ok(true) => {}
@@ -161,6 +212,18 @@ impl RunLock {
                     "it was moved, removed or replaced while the poller ran",
                 )
                 .hint("put it back, then start again"));
+            }
+            Err(e) => return Ok(PutRight::Failed(self.cannot_see(&self.state_dir_path, &e))),
+        }
+        match self.claim.as_ref().map_or(Ok(true), Ours::stands) {
+            Ok(true) => {}
+            Ok(false) => {
+                let path = self.state_dir_path.display();
+                return Err(Error::new(
+                    format!("cannot go on with state directory {path}"),
+                    "the claim on it was removed, or another poller made a higher one",
+                )
+                .hint("leave STATE/poll.claim.* alone while a poller runs, and start again"));
             }
             Err(e) => return Ok(PutRight::Failed(self.cannot_see(&self.state_dir_path, &e))),
         }
@@ -188,7 +251,7 @@ impl RunLock {
         } else {
             match lock(path, &open_own_pidfile, PAUSE)? {
                 // The old one is unlocked as it is dropped; nobody can find it any more.
-                Ok(locked) => self.pidfile = locked,
+                Ok(kept) => self.pidfile = kept,
                 Err(Busy) => return Err(busy_elsewhere(path).into()),
             }
         }
@@ -242,17 +305,17 @@ impl Drop for RunLock {
 /// Somebody else holds the lock.
 struct Busy;
 
-/// Opens what `path` names, locks it, and makes sure that it is still what the
-/// path names.
+/// Opens what `path` names, locks it if it can be locked, and makes sure that it
+/// is still what the path names.
 fn lock(
     path: &Path,
     open: &dyn Fn(&Path) -> Result<File, Error>,
     patience: Duration,
-) -> Result<Result<Locked, Busy>, Error> {
+) -> Result<Result<Kept, Busy>, Error> {
     let deadline = Mono::now().plus(patience);
     for _ in 0..TRIES {
-        let locked = match take(open(path)?, deadline).map_err(|e| cannot_lock(path, &e))? {
-            Taken::Ours(locked) => locked,
+        let kept = match take(open(path)?, deadline).map_err(|e| cannot_lock(path, &e))? {
+            Taken::Ours(kept) => kept,
             Taken::Busy => return Ok(Err(Busy)),
             Taken::Probed => {
                 return Err(Error::new(
@@ -261,10 +324,10 @@ fn lock(
                 ));
             }
         };
-        if names(path, locked.file()).map_err(|e| cannot_lock(path, &e))?
+        if names(path, kept.file()).map_err(|e| cannot_lock(path, &e))?
             || mutant::is("lock-without-recheck")
         {
-            return Ok(Ok(locked));
+            return Ok(Ok(kept));
         }
     }
     Err(Error::new(
@@ -274,7 +337,7 @@ fn lock(
 }
 
 enum Taken {
-    Ours(Locked),
+    Ours(Kept),
     Busy,
     Probed,
 }
@@ -289,11 +352,11 @@ fn take(mut file: File, deadline: Mono) -> io::Result<Taken> {
     };
     loop {
         let tried = match mutant::is("lock-shared") {
-            true => Locked::shared(file)?,
-            false => Locked::exclusive(file)?,
+            true => Locked::shared(file)?.map(Kept::Locked),
+            false => Kept::exclusive(file)?,
         };
         file = match tried {
-            Ok(locked) => return Ok(Taken::Ours(locked)),
+            Ok(kept) => return Ok(Taken::Ours(kept)),
             Err(file) => file,
         };
         match flock::try_shared(file.as_fd())? {
@@ -313,6 +376,35 @@ fn take(mut file: File, deadline: Mono) -> io::Result<Taken> {
     }
 }
 
+/// Claims the state directory, of which `directory` is open and cannot be locked.
+/// `None` when somebody else holds it.
+fn claim(path: &Path, directory: &File, patience: Duration) -> Result<Option<Ours>, Error> {
+    let deadline = Mono::now().plus(patience);
+    let locked = || holder::is_listed(directory) && !mutant::is("claim-ignores-lock");
+    loop {
+        // Before, so that whoever is refused has written nothing; and after, since of a
+        // lock and a claim made at once one must see the other.
+        if !locked()
+            && let claims::Taken::Ours(ours) = claims::take(path)?
+            && !locked()
+        {
+            return Ok(Some(ours));
+        }
+        if deadline.passed() {
+            return Ok(None);
+        }
+        wait::pause(PAUSE);
+    }
+}
+
+/// Why a file cannot be locked, as it reads in a sentence.
+fn no_lock(file: &File, why: &io::Error) -> String {
+    match FileSystem::of(file.as_fd()).is_ok_and(FileSystem::flock_may_hang) {
+        true => "flock may hang there".to_string(),
+        false => places::reason(why),
+    }
+}
+
 /// Another poller holds the state directory. An error instead if it cannot even be looked at.
 fn busy(state_dir: &Path, pidfile: &Path) -> Result<Refused, Error> {
     let held = match holder::probe(state_dir, pidfile)? {
@@ -323,6 +415,8 @@ fn busy(state_dir: &Path, pidfile: &Path) -> Result<Refused, Error> {
         Some(held) => (held.pid(), held.in_words()),
         None => (None, "it has ended just now".to_string()),
     };
+    let claim = held.as_ref().and_then(|held| held.holding.as_ref());
+    let remedy = claim.and_then(|claim| claim.remedy());
     // The pidfile to name is the one it holds, wherever ours would be.
     let theirs = held.and_then(|h| h.run.map(|run| run.pidfile));
     let pidfile = theirs
@@ -335,9 +429,10 @@ fn busy(state_dir: &Path, pidfile: &Path) -> Result<Refused, Error> {
     );
     Ok(Refused::Busy {
         pid,
-        error: error.hint(format!(
-            "end it with `idempoll stop --state-dir {state_dir}`"
-        )),
+        error: error.hint(match remedy {
+            Some(remedy) => format!("end it where it runs; {remedy}"),
+            None => format!("end it with `idempoll stop --state-dir {state_dir}`"),
+        }),
     })
 }
 

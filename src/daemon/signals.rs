@@ -6,11 +6,13 @@
 //! or wait, and then the signal would be lost.
 //!
 //! `SIGPIPE` stays ignored, as Rust's start-up leaves it, so that a closed
-//! stdout is an error to handle; children get the default back from `std`.
+//! stdout is an error to handle. None of this is handed on: what we start
+//! begins with every signal at its default meaning (`os/process.rs`).
 
 use super::clock::Mono;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::mutant;
 use crate::os::signals::{self, Signal};
 use crate::os::wait;
 use crate::os::wake::Wake;
@@ -45,8 +47,10 @@ impl StopAsk {
 }
 
 /// Has the signals raise flags from now on. A `SIGHUP` that is ignored (the
-/// parent was `nohup`) stays so. Once per process, before the lock is taken,
-/// so that no signal can end a poller that has begun.
+/// parent was `nohup`) stays so. A signal the parent held back is not any more,
+/// and one that waited is seen at once: what asks a poller to end must reach
+/// it, whoever started it. Once per process, before the lock is taken, so that
+/// no signal can end a poller that has begun.
 ///
 /// # Errors
 /// When it was done before, or when the system refuses.
@@ -54,8 +58,11 @@ pub fn install() -> Result<StopAsk, Error> {
     let failed = |e: &dyn std::fmt::Display| Error::new("cannot handle signals", e);
     let ask = StopAsk::new().map_err(|e| failed(&e))?;
     let handler = on_signal(ask.clone());
-    if !signals::is_ignored(Signal::Hup).map_err(|e| failed(&e))? {
+    signals::expect_children();
+    let ignored = signals::is_ignored(Signal::Hup).map_err(|e| failed(&e))?;
+    if !ignored || mutant::is("hup-not-ignored") {
         ctrlc::set_handler(handler).map_err(|e| failed(&e))?;
+        signals::hold_back_none();
         return Ok(ask);
     }
     // `ctrlc` takes SIGHUP whatever was done with it before. It is held back
@@ -65,6 +72,7 @@ pub fn install() -> Result<StopAsk, Error> {
         signals::ignore(Signal::Hup).map_err(|e| failed(&e))
     })
     .map_err(|e| failed(&e))??;
+    signals::hold_back_none();
     Ok(ask)
 }
 

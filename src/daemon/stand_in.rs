@@ -181,6 +181,11 @@ fn plays_its_part() {
         "race" => race(&state, &pidfile),
         "leaky" => leak(&state, &pidfile),
         "starter" | "turnstile" | "stopper" | "prober" | "meddler" => super::race::play(&part),
+        "claims" => {
+            say("ready");
+            super::claims::tests::contend(&state, Mono::now().plus(LONG));
+            0
+        }
         "stop" => {
             match stop(&state, &pidfile, Duration::from_secs(2), false) {
                 Ok(done) => say(&format!("done: {done:?}")),
@@ -211,8 +216,8 @@ fn plays_its_part() {
 
 /// A poller without any work. `deaf` never heeds a stop, `slow` takes its time
 /// before it says who it is, `hasty` heeds only the second signal, `lingering`
-/// takes its time after it gave its lock back, `dazed`
-/// before it says that it was asked, which `mute` never does.
+/// takes its time after it gave its lock back, `dazed` before it says that it was asked,
+/// which `mute` never does.
 fn poll(part: &str, state: &Path, pidfile: &Path) -> i32 {
     let ask = signals::install().expect("once per process");
     let lock = RunLock::acquire(state, pidfile, PATIENCE).expect("nobody else runs");

@@ -2,9 +2,9 @@
 //!
 //! The order matters. First a handle on the process that `run.json` names (a
 //! pidfd: it goes on meaning that process even when the number is given to
-//! another), then the proof that a poller holds the lock, then the proof that
-//! it is that process, then the signal through the handle. What ends or is
-//! replaced in between, at worst, gets no signal.
+//! another), then the proof that a poller holds the lock (or has the claim, where
+//! there is none), then the proof that it is that process, then the signal
+//! through the handle. What ends or is replaced in between, at worst, gets no signal.
 //!
 //! Where the kernel has no pidfds (before 5.3, some sandboxes) the identity is
 //! proved a second time right before `kill(2)`. A pid given away in the
@@ -17,13 +17,14 @@
 //! keep the lock an instant longer. Nothing but the poller gets a signal: the
 //! work it began lives on.
 
+use super::claims::{self, Taken};
 use super::clock::Mono;
 use super::holder::{self, Held, Holder, Who};
 use super::places::{self, Claim, LONGEST_PIDFILE, cannot_lock, names, plain, reason};
 use crate::error::Error;
 use crate::mutant;
 use crate::os::file::{self, Facts, Kind};
-use crate::os::flock::Locked;
+use crate::os::flock::{self, Kept, Locked};
 use crate::os::pid::{self, Pid, PidFd, User};
 use crate::os::proc;
 use crate::os::signals::Signal;
@@ -330,16 +331,13 @@ enum Removal {
 /// Removes a pidfile while it is certain that nobody holds it: the shared lock
 /// on the state directory keeps every `start` waiting, the exclusive one on the
 /// pidfile shows that it is no other poller's, and the path must still name it.
+/// Where there are no locks the directory is claimed meanwhile, and only the pidfile
+/// that is in it is known to be nobody else's.
 fn remove_stale(state_dir: &Path, pidfile: &Path) -> Removal {
     let kept = |e: &io::Error| Removal::Kept(reason(e));
-    let _nobody_starts = match places::open_state_dir(state_dir) {
-        Ok(Some((directory, _))) => match Locked::shared(directory) {
-            Ok(Ok(locked)) => locked,
-            Ok(Err(_)) => return Removal::Held,
-            Err(e) => return Removal::Kept(cannot_lock(state_dir, &e).to_string()),
-        },
-        Ok(None) => return Removal::Kept("the state directory was removed just now".to_string()),
-        Err(e) => return Removal::Kept(e.to_string()),
+    let _nobody_starts = match keep_out(state_dir) {
+        Ok(guard) => guard,
+        Err(removal) => return removal,
     };
     let opened = match Facts::at(pidfile) {
         Ok(f) if f.kind != Kind::File => return Removal::Kept(format!("it is {}", f.kind)),
@@ -357,8 +355,12 @@ fn remove_stale(state_dir: &Path, pidfile: &Path) -> Removal {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Removal::Removed,
         Err(e) => return kept(&e),
     };
-    let locked = match Locked::exclusive(opened) {
-        Ok(Ok(locked)) => locked,
+    let locked = match Kept::exclusive(opened) {
+        Ok(Ok(Kept::Open(..))) if pidfile.parent() != Some(state_dir) => {
+            let why = "its file system cannot lock, so it may be another poller's";
+            return Removal::Kept(why.to_string());
+        }
+        Ok(Ok(kept)) => kept,
         Ok(Err(_)) => {
             return Removal::Kept("a poller with another state directory holds it".to_string());
         }
@@ -374,16 +376,49 @@ fn remove_stale(state_dir: &Path, pidfile: &Path) -> Removal {
     }
 }
 
+/// While this is kept, nobody starts.
+enum NobodyStarts {
+    ByLock(#[expect(dead_code, reason = "kept, not looked at")] Locked),
+    ByClaim(#[expect(dead_code, reason = "kept, not looked at")] claims::Ours),
+}
+
+fn keep_out(state_dir: &Path) -> Result<NobodyStarts, Removal> {
+    let kept = |e: &Error| Removal::Kept(e.to_string());
+    let directory = match places::open_state_dir(state_dir) {
+        Ok(Some((directory, _))) => directory,
+        Ok(None) => {
+            return Err(Removal::Kept(
+                "the state directory was removed just now".to_string(),
+            ));
+        }
+        Err(e) => return Err(kept(&e)),
+    };
+    match Locked::shared(directory) {
+        Ok(Ok(locked)) => Ok(NobodyStarts::ByLock(locked)),
+        Ok(Err(_)) => Err(Removal::Held),
+        Err(e) if flock::is_unsupported(&e) => match claims::take(state_dir) {
+            Ok(Taken::Ours(ours)) => Ok(NobodyStarts::ByClaim(ours)),
+            Ok(Taken::Held(_) | Taken::Beaten) => Err(Removal::Held),
+            Err(e) => Err(kept(&e)),
+        },
+        Err(e) => Err(kept(&cannot_lock(state_dir, &e))),
+    }
+}
+
 fn out_of_reach(state_dir: &Path, held: &Held) -> Error {
     let error = Error::new(
         format!("cannot stop the poller of {}", state_dir.display()),
         format!("it is {}", held.in_words()),
     );
-    match held.who {
-        Who::OtherUser(User::ROOT) => error.hint("run this as root"),
-        Who::OtherUser(user) => error.hint(format!("run this as {user} or as root")),
-        Who::OtherBoot => error.hint("run this on the machine it runs on"),
-        _ => error.hint("run this where it runs: inside its container, or outside of this one"),
+    let hint = match held.who {
+        Who::OtherUser(User::ROOT) => "run this as root".to_string(),
+        Who::OtherUser(user) => format!("run this as {user} or as root"),
+        Who::OtherBoot => "run this on the machine it runs on".to_string(),
+        _ => "run this where it runs: inside its container, or outside of this one".to_string(),
+    };
+    match held.holding.as_ref().and_then(|claim| claim.remedy()) {
+        Some(remedy) => error.hint(format!("{hint}; {remedy}")),
+        None => error.hint(hint),
     }
 }
 

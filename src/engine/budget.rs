@@ -3,6 +3,7 @@
 use super::delivery::{Key, Outcome};
 use super::record::{GaveUp, HISTORY, Queue, Record, Resolved, Tries};
 use super::time::Time;
+use crate::mutant;
 use std::time::Duration;
 
 /// The rules tries go by.
@@ -199,7 +200,7 @@ impl Record {
                 tries.interruptions += 1;
                 tries.next_attempt_at = None;
                 let interruptions = tries.interruptions;
-                if interruptions >= MAX_INTERRUPTIONS {
+                if interruptions >= MAX_INTERRUPTIONS && !mutant::is("poison-for-ever") {
                     let reason = format!("interrupted {interruptions} times without a receipt");
                     return self.give_up(&sink, seq, reason, now, budget);
                 }

@@ -321,7 +321,8 @@ impl Engine {
 
     fn loaded(&mut self, now: Time, slug: Slug, found: Found) {
         let mut aside = None;
-        let damaged = matches!(found, Found::Damaged { .. } | Found::SetAside { .. });
+        let damaged = matches!(found, Found::Damaged { .. } | Found::SetAside { .. })
+            && !mutant::is("damaged-is-first-sight");
         let record = match found {
             Found::Record(record) => Some(*record),
             Found::Nothing => None,
@@ -331,7 +332,8 @@ impl Engine {
                         .with("record", slug.to_string())
                         .with("reason", reason),
                 );
-                self.instead_of_damaged(&slug, modified)
+                let stand_in = self.instead_of_damaged(&slug, modified);
+                stand_in.filter(|_| !mutant::is("damaged-is-first-sight"))
             }
             Found::SetAside { modified } => self.instead_of_damaged(&slug, modified),
             Found::Unreadable { reason } => {
@@ -454,7 +456,11 @@ impl Engine {
             }
         }
         for delivery in back {
-            self.settled(now, &delivery.slug, &delivery.sink, Outcome::Released);
+            let outcome = match mutant::is("abandoned-is-resolved") {
+                true => Outcome::Delivered,
+                false => Outcome::Released,
+            };
+            self.settled(now, &delivery.slug, &delivery.sink, outcome);
         }
         if mutant::is("stopped-is-complete") {
             self.listed(super::listing::Listing::nothing_there());

@@ -7,6 +7,7 @@ use super::entry::Entry;
 use super::record::{HISTORY, Record};
 use super::step::Step;
 use super::time::Time;
+use crate::mutant;
 
 impl Engine {
     /// Brings the queue of due times up to date with a record.
@@ -56,7 +57,11 @@ impl Engine {
             && let Some((attempt, begun)) = held.record.begin(sink)
         {
             if let Some(delivery) = delivery(&held.record, slug, sink, attempt.seq(), begun) {
-                held.taken.push(delivery);
+                if mutant::is("effect-before-intent") {
+                    self.steps.push_back(Step::Deliver(delivery));
+                } else {
+                    held.taken.push(delivery);
+                }
             }
             self.flights.insert(key, attempt);
             self.slots(sink, -1);

@@ -10,6 +10,7 @@ use super::delivery::{Delivery, Slug};
 use super::entry::Entry;
 use super::step::Step;
 use super::time::Time;
+use crate::mutant;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -57,7 +58,12 @@ const IN_A_ROW: usize = 3;
 impl Saving {
     /// Whether nothing can be recorded for now.
     pub fn is_down(&self, now: Time) -> bool {
-        self.failed.len() >= IN_A_ROW && self.last.as_ref().is_some_and(|t| now < t.retry_at)
+        let in_a_row = if mutant::is("one-failing-item-stops-all") {
+            1
+        } else {
+            IN_A_ROW
+        };
+        self.failed.len() >= in_a_row && self.last.as_ref().is_some_and(|t| now < t.retry_at)
     }
 
     /// Why something cannot be recorded, if so.
@@ -143,7 +149,8 @@ impl Engine {
         let slug = self.saving.due(now)?.clone();
         let held = self.records.get(&slug)?;
         // Nothing depends on a record without work but the cursor, which is saved after a flush.
-        if held.record.is_unfinished() || held.record.stored.marked {
+        let now_or_later = held.record.is_unfinished() || held.record.stored.marked;
+        if now_or_later && !mutant::is("every-record-saved-later") {
             Some(Step::Save(slug))
         } else {
             self.saving.unflushed = true;
@@ -211,7 +218,12 @@ impl Engine {
                     .records
                     .get_mut(slug)
                     .map(|h| std::mem::take(&mut h.taken));
-                self.give_back(now, taken.unwrap_or_default());
+                if mutant::is("unrecorded-is-delivered") {
+                    self.steps
+                        .extend(taken.into_iter().flatten().map(Step::Deliver));
+                } else {
+                    self.give_back(now, taken.unwrap_or_default());
+                }
                 self.schedule(slug);
             }
             Unsaved::Batch => self.saving.unflushed = false,

@@ -337,7 +337,7 @@ impl Engine {
 
     /// All is read and every record is saved: make it durable, then the feed, then be done.
     fn finish(&mut self, now: Time, finished: Feed) -> Option<Step> {
-        if self.saving.unflushed {
+        if self.saving.unflushed && !mutant::is("cursor-before-records") {
             return Some(Step::Flush);
         }
         let walk = self.walk.as_mut()?;
@@ -494,10 +494,10 @@ impl Walk {
             .working
             .clone()
             .unwrap_or_else(|| Feed::new(self.started_at));
-        if !self.held_back {
+        if !self.held_back || mutant::is("cursor-never-held-back") {
             feed.cursor = Some(cursor.clone());
             feed.judged_by = judged_by.to_string();
-        } else if let Some(saved) = saved {
+        } else if let Some(saved) = saved.filter(|_| !mutant::is("roster-not-held-back")) {
             // An end may be among what is not durable yet: it must be seen again,
             // and an item that vanished is only missed while it counts as open.
             for number in saved.open.iter().filter(|&n| feed.open.insert(n)) {

@@ -219,6 +219,16 @@ fn must_be_regular(kind: Kind) -> io::Result<()> {
     }
 }
 
+/// Whether an error of giving a file a second name means that its file system
+/// cannot: `EPERM` is what link(2) has for that.
+#[must_use]
+pub fn has_no_hard_links(e: &io::Error) -> bool {
+    matches!(
+        e.raw_os_error(),
+        Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS)
+    )
+}
+
 /// Makes the names in a directory durable; done where a file system has no
 /// such call, for then there is nothing to wait for.
 ///

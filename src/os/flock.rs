@@ -3,7 +3,11 @@
 //! The lock belongs to the *open file description*, which every duplicate of
 //! the descriptor shares, the copy a child has between fork and exec included.
 //! So closing is not enough to give a lock back: [`Locked`] unlocks first.
+//!
+//! On a file system where the call may hang nobody gets as far as making it:
+//! there the answer is that it cannot lock.
 
+use super::file_system::FileSystem;
 use super::{check, uninterrupted};
 use crate::mutant;
 use std::fs::File;
@@ -25,6 +29,7 @@ pub enum Try {
 /// # Errors
 /// What `flock` reports, but for an interruption; see [`is_unsupported`].
 pub fn exclusive(fd: BorrowedFd<'_>) -> io::Result<()> {
+    must_not_hang(fd)?;
     flock(fd, libc::LOCK_EX)
 }
 
@@ -115,21 +120,64 @@ impl Locked {
     }
 }
 
-impl Drop for Locked {
-    fn drop(&mut self) {
-        // Unlocking a lock we hold cannot fail; closing would give it back
-        // too, only later, when no child has a copy any more.
-        if !mutant::is("lock-released-by-close") {
-            let _ = unlock(self.0.as_fd());
+/// An open file that is ours: locked, or just open where its file system cannot lock.
+#[derive(Debug)]
+pub enum Kept {
+    /// By its lock.
+    Locked(Locked),
+    /// Not by this; and the error that says why not.
+    Open(File, io::Error),
+}
+
+impl Kept {
+    /// Tries to lock `file` exclusively, if it can be locked; hands it back when it is busy.
+    ///
+    /// # Errors
+    /// As [`try_exclusive`], but for those that mean that the file system cannot lock.
+    pub fn exclusive(file: File) -> io::Result<Result<Kept, File>> {
+        Ok(match try_exclusive(file.as_fd()) {
+            Ok(Try::Taken) => Ok(Kept::Locked(Locked(file))),
+            Ok(Try::Busy) => Err(file),
+            Err(e) if is_unsupported(&e) => Ok(Kept::Open(file, e)),
+            Err(e) => return Err(e),
+        })
+    }
+
+    /// The file.
+    #[must_use]
+    pub fn file(&self) -> &File {
+        match self {
+            Kept::Locked(locked) => locked.file(),
+            Kept::Open(file, _) => file,
         }
     }
 }
 
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // Unlocking a lock we hold cannot fail; closing would give it back
+        // too, only later, when no child has a copy any more.
+        if mutant::is("lock-inherited") {
+            return;
+        }
+        let _ = unlock(self.0.as_fd());
+    }
+}
+
 fn try_lock(fd: BorrowedFd<'_>, operation: libc::c_int) -> io::Result<Try> {
+    must_not_hang(fd)?;
     match flock(fd, operation | libc::LOCK_NB) {
         Ok(()) => Ok(Try::Taken),
         Err(e) if e.kind() == io::ErrorKind::WouldBlock => Ok(Try::Busy),
         Err(e) => Err(e),
+    }
+}
+
+/// The error of a file system without locks, where the call itself may hang.
+fn must_not_hang(fd: BorrowedFd<'_>) -> io::Result<()> {
+    match FileSystem::of(fd)?.flock_may_hang() && !mutant::is("network-flock-first") {
+        true => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
+        false => Ok(()),
     }
 }
 

@@ -4,7 +4,9 @@
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
 pub mod file;
+pub mod file_system;
 pub mod flock;
+pub mod init;
 pub mod pid;
 pub mod proc;
 pub mod process;

@@ -132,6 +132,16 @@ pub fn kill(pid: Pid, signal: Signal) -> io::Result<()> {
     check(unsafe { libc::kill(pid.0, signal.number()) }).map(drop)
 }
 
+/// Whether any process, if only a zombie or one hidden from us, has the number now.
+#[must_use]
+pub fn exists(pid: Pid) -> bool {
+    // SAFETY: signal 0 is none: it is only looked whether it could be sent.
+    match check(unsafe { libc::kill(pid.0, 0) }) {
+        Ok(_) => true,
+        Err(e) => e.raw_os_error() == Some(libc::EPERM),
+    }
+}
+
 /// Whether a call failed because there is no such process (any more).
 #[must_use]
 pub fn is_gone(e: &io::Error) -> bool {
@@ -262,6 +272,16 @@ mod tests {
         child.wait().expect("it has ended");
         let e = handle.send(Signal::Term).expect_err("it is gone");
         assert!(is_gone(&e), "{e}");
+    }
+
+    #[test]
+    fn a_process_is_there_until_it_is_collected_whoever_it_belongs_to() {
+        let mut child = Command::new("true").spawn().expect("true is there");
+        let pid = Pid::new(child.id()).expect("a child has a pid");
+        assert!(exists(pid), "nobody has collected it");
+        child.wait().expect("it ends");
+        assert!(!exists(pid));
+        assert!(exists(Pid::new(1).expect("not 0")));
     }
 
     #[test]

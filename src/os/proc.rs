@@ -14,6 +14,8 @@ pub struct Stat {
     pub pid: Pid,
     /// Whether it has ended and only waits to be reaped.
     pub zombie: bool,
+    /// Its parent; 0 when that is outside of this pid namespace.
+    pub parent: u32,
     /// Its process group.
     pub group: u32,
     /// Its session.
@@ -56,7 +58,8 @@ impl Stat {
             pid: str::from_utf8(pid).ok()?.parse().ok()?,
             zombie: matches!(state, "Z" | "X" | "x"),
             // Fields are counted from 1, with the state as the third.
-            group: fields.nth(1)?.parse().ok()?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
             session: fields.next()?.parse().ok()?,
             start_time: fields.nth(15)?.parse().ok()?,
         })
@@ -96,6 +99,13 @@ pub fn boot_id() -> Option<String> {
 #[must_use]
 pub fn pid_namespace() -> Option<u64> {
     fs::metadata("/proc/self/ns/pid").ok().map(|m| m.ino())
+}
+
+/// The name this machine, or this container, goes by.
+#[must_use]
+pub fn host_name() -> Option<String> {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").ok()?;
+    Some(name.trim().to_string()).filter(|name| !name.is_empty())
 }
 
 /// What tells one run of the system, and one container on it, from another: a
@@ -162,6 +172,7 @@ mod tests {
             let stat = Stat {
                 pid: Pid::new(77).expect("not 0"),
                 zombie: false,
+                parent: 1,
                 group: 76,
                 session: 75,
                 start_time: 4242,

@@ -1,22 +1,44 @@
 //! What a process is given on its way from fork to exec, and does to itself.
 
-use super::check;
 use super::proc::Stat;
-use std::fs::File;
+use super::{check, signals};
+use crate::mutant;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 /// Has the process started by `command` lead a session of its own from before
-/// its first instruction, so that no terminal's signal ever reaches it.
+/// its first instruction, so that no terminal's signal ever reaches it, with
+/// every signal at its default meaning and none held back: what we ignore, or
+/// were born ignoring, is no business of what we start.
 pub fn lead_a_session(command: &mut Command) {
-    let setsid = || {
+    let anew = !mutant::is("children-inherit-signals");
+    let begin = move || {
+        // The session first: what reaches our group until then meets our own
+        // handlers, which in a copy of us do nothing, and not a default meaning.
         // SAFETY: setsid takes nothing and is async-signal-safe.
-        check(unsafe { libc::setsid() }).map(drop)
+        check(unsafe { libc::setsid() })?;
+        if anew {
+            signals::begin_anew();
+        }
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes async-signal-safe calls alone and does not allocate.
+    unsafe { command.pre_exec(begin) };
+}
+
+/// Has the process started by `command` killed when the thread that starts it
+/// ends, with its process at the latest. For what is of no use without us.
+pub fn end_with_us(command: &mut Command) {
+    let bind = || {
+        let signal = libc::c_ulong::from(libc::SIGKILL.unsigned_abs());
+        // SAFETY: this operation takes a number, and is async-signal-safe.
+        check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal) }).map(drop)
     };
     // SAFETY: between fork and exec it makes one async-signal-safe call and does not allocate.
-    unsafe { command.pre_exec(setsid) };
+    unsafe { command.pre_exec(bind) };
 }
 
 /// Has the process started by `command` write a line to `file` after it was
@@ -61,15 +83,29 @@ pub fn become_stdout(fd: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Marks every descriptor from 3 on as close-on-exec, those we were born with
-/// too. A kernel without the call (before 5.11) leaves the latter alone.
+/// too, so that nothing we start has any of them.
 pub fn close_on_exec_from_3() {
     // SAFETY: with this flag close_range closes nothing; it takes no pointers.
-    unsafe {
+    let marked = check(unsafe {
         libc::syscall(
             libc::SYS_close_range,
             libc::c_ulong::from(3u32),
             libc::c_ulong::from(u32::MAX),
             libc::c_ulong::from(libc::CLOSE_RANGE_CLOEXEC),
         )
-    };
+    });
+    if marked.is_err() {
+        // A kernel before 5.11, or a sandbox that does not know the call.
+        close_each_on_exec();
+    }
+}
+
+fn close_each_on_exec() {
+    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let open = listed.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    for fd in open.filter(|fd: &libc::c_int| *fd > 2) {
+        // SAFETY: it takes numbers. The one descriptor we made for this is close-on-exec
+        // already; one that is closed meanwhile is refused.
+        unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) };
+    }
 }

@@ -58,16 +58,84 @@ pub fn ignore(signal: Signal) -> io::Result<()> {
     check(unsafe { libc::sigaction(signal.number(), &raw const action, ptr::null_mut()) }).map(drop)
 }
 
-/// Gives every signal its default meaning, but for `SIGPIPE`, which stays as it
-/// is (std sets it back for what it starts). An ignored `SIGCHLD`, inherited
-/// from a careless parent, would cost us the exit codes of our children.
-pub fn all_to_default() {
+/// Gives every signal its default meaning and holds none back. Allocates
+/// nothing: it is used between fork and exec.
+pub(super) fn begin_anew() {
     for signal in 1..=64 {
-        if !matches!(signal, libc::SIGKILL | libc::SIGSTOP | libc::SIGPIPE) {
-            // SAFETY: SIG_DFL installs no handler of ours; a refused number changes nothing.
-            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        if !matches!(signal, libc::SIGKILL | libc::SIGSTOP) {
+            to_default(signal);
         }
     }
+    hold_back_none();
+}
+
+/// Gives a signal its default meaning. A number that names none changes nothing.
+pub(super) fn to_default(signal: libc::c_int) {
+    // SAFETY: SIG_DFL installs no handler of ours; a refused number changes nothing.
+    unsafe { libc::signal(signal, libc::SIG_DFL) };
+}
+
+/// Has the kernel keep the exit codes of our children for us. A careless parent
+/// may have had us ignore `SIGCHLD`, and then it throws them away.
+pub fn expect_children() {
+    to_default(libc::SIGCHLD);
+}
+
+/// Holds no signal back from this thread and those it starts from now on. Who
+/// started us may have held back some; one that came meanwhile is seen now.
+pub fn hold_back_none() {
+    hold_back_only(&Mask::of(|set| {
+        // SAFETY: sigemptyset fills the set in.
+        unsafe { libc::sigemptyset(set) }
+    }));
+}
+
+/// Which signals are held back.
+pub(super) struct Mask(libc::sigset_t);
+
+impl Mask {
+    /// `fill` fills the set in, and cannot fail.
+    fn of(fill: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> Mask {
+        // SAFETY: a set of zeros is a valid one; `fill` says which set it is.
+        let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
+        fill(&raw mut set);
+        Mask(set)
+    }
+
+    fn all() -> Mask {
+        // SAFETY: sigfillset fills the set in.
+        Mask::of(|set| unsafe { libc::sigfillset(set) })
+    }
+}
+
+/// Holds every signal back from this thread, but for what cannot be; says which were before.
+///
+/// # Errors
+/// What `pthread_sigmask` reports.
+pub(super) fn hold_back_all() -> io::Result<Mask> {
+    change(libc::SIG_BLOCK, &Mask::all())
+}
+
+/// Holds back these signals and no others.
+pub(super) fn hold_back_only(mask: &Mask) {
+    // It fails only for an unknown operation.
+    let _ = change(libc::SIG_SETMASK, mask);
+}
+
+fn change(how: libc::c_int, mask: &Mask) -> io::Result<Mask> {
+    let mut before = Mask::of(|_| 0);
+    // SAFETY: both sets are whole and outlive the call.
+    match unsafe { libc::pthread_sigmask(how, &raw const mask.0, &raw mut before.0) } {
+        0 => Ok(before),
+        e => Err(io::Error::from_raw_os_error(e)),
+    }
+}
+
+/// Waits for a signal that is held back, however long, and takes it.
+pub(super) fn next() -> libc::c_int {
+    let all = Mask::all();
+    // SAFETY: the set is whole and outlives the call; what else is known of the signal is not asked for.
+    unsafe { libc::sigwaitinfo(&raw const all.0, ptr::null_mut()) }
 }
 
 /// Runs `f` while the signal is held back from this thread. One that comes
@@ -76,21 +144,16 @@ pub fn all_to_default() {
 /// # Errors
 /// What `pthread_sigmask` reports; then `f` did not run.
 pub fn held_back<T>(signal: Signal, f: impl FnOnce() -> T) -> io::Result<T> {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: sigemptyset fills `set` in before sigaddset and pthread_sigmask
-    // read it; the number is a valid signal; `before` has room for the old mask.
-    let answer = unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), signal.number());
-        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), before.as_mut_ptr())
-    };
-    if answer != 0 {
-        return Err(io::Error::from_raw_os_error(answer));
-    }
+    let one = Mask::of(|set| {
+        // SAFETY: sigemptyset fills the set in before sigaddset reads it; the number is a valid signal.
+        unsafe {
+            libc::sigemptyset(set);
+            libc::sigaddset(set, signal.number())
+        }
+    });
+    let before = change(libc::SIG_BLOCK, &one)?;
     let result = f();
-    // SAFETY: `before` was filled in by the successful call above.
-    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), ptr::null_mut()) };
+    hold_back_only(&before);
     Ok(result)
 }
 

@@ -4,6 +4,8 @@ use crate::config::checked::TokenFrom;
 use crate::config::secret;
 use crate::error::Error;
 use crate::net::Secret;
+use crate::os::pid::Group;
+use crate::os::process;
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -34,6 +36,9 @@ pub fn read(from: &TokenFrom) -> Result<Secret, String> {
 
 /// Runs a command to its end and takes its standard output.
 ///
+/// It has a session of its own, so that no Ctrl-C meant for us reaches it, and
+/// is killed when we end before it does: nobody would read its answer.
+///
 /// A thread reads the output, since the command may leave a child behind that
 /// keeps the pipe open for ever; such a thread is left behind with it.
 #[expect(
@@ -43,11 +48,15 @@ pub fn read(from: &TokenFrom) -> Result<Secret, String> {
 )]
 fn command(words: &[String], deadline: Duration) -> Result<Vec<u8>, String> {
     let (program, arguments) = words.split_first().ok_or("is empty")?;
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
+        .stderr(Stdio::null());
+    process::lead_a_session(&mut command);
+    process::end_with_us(&mut command);
+    let mut child = command
         .spawn()
         .map_err(|e| Error::new("cannot be run", e).to_string())?;
     let (send, output) = channel();
@@ -88,9 +97,11 @@ fn command(words: &[String], deadline: Duration) -> Result<Vec<u8>, String> {
     Err(format!("did not end within {} s", deadline.as_secs_f64()))
 }
 
-/// Ends a command that took too long; it has nothing to lose.
+/// Ends a command that took too long, with what it has started; it has nothing to lose.
 fn end(child: &mut Child) {
-    let _ = child.kill();
+    if let Some(group) = Group::led_by(child.id()) {
+        group.end();
+    }
     let _ = child.wait();
 }
 

@@ -1,5 +1,6 @@
 //! One process: started, fed, listened to, waited for. The only file that starts any.
 
+use crate::mutant;
 use crate::os::pid::{Pid, PidFd};
 use crate::os::wait::For;
 use std::collections::VecDeque;
@@ -19,14 +20,73 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
 
-/// Now, on the clock that only goes forward (and stops while the machine
-/// sleeps, so that a deadline may come late but never early).
-#[must_use]
+/// A span of time that passes only while it is watched passing.
+///
+/// Whoever times a process may be stopped together with it: a freezer, a
+/// `SIGSTOP` to the group, a virtual machine that is paused. Then the process
+/// was not slow, nobody ran (C024). So time is counted in slices: who uses this
+/// waits no longer than [`Countdown::slice`] at once, and of a wait that took
+/// far longer two slices are counted and no more.
+#[derive(Debug)]
+pub struct Countdown {
+    left: Duration,
+    slice: Duration,
+    seen: Instant,
+}
+
+/// The longest slice: how often whoever times a long command wakes up for it.
+const LONGEST_SLICE: Duration = Duration::from_secs(2);
+
+/// The shortest: the kernel has other things to do as well.
+const SHORTEST_SLICE: Duration = Duration::from_millis(10);
+
+/// A span is cut into about this many, at least.
+const SLICES: u32 = 32;
+
+impl Countdown {
+    /// Begins now.
+    #[must_use]
+    pub fn of(span: Duration) -> Countdown {
+        Countdown {
+            left: span,
+            slice: (span / SLICES).clamp(SHORTEST_SLICE, LONGEST_SLICE),
+            seen: now(),
+        }
+    }
+
+    /// Counts what has passed since the last call; says whether nothing is left.
+    pub fn is_over(&mut self) -> bool {
+        self.count(now());
+        self.left.is_zero()
+    }
+
+    /// The longest that may be waited until the next call. Never nothing, also when it is over.
+    #[must_use]
+    pub fn slice(&self) -> Duration {
+        match self.left {
+            Duration::ZERO => self.slice,
+            left => self.slice.min(left),
+        }
+    }
+
+    fn count(&mut self, at: Instant) {
+        let passed = at.saturating_duration_since(self.seen);
+        let counted = match mutant::is("gap-counts") {
+            true => passed,
+            // Twice, since a busy machine wakes us late.
+            false => passed.min(self.slice * 2),
+        };
+        self.left = self.left.saturating_sub(counted);
+        self.seen = at;
+    }
+}
+
+/// Now, on the clock that only goes forward and stops while the machine sleeps.
 #[expect(
     clippy::disallowed_methods,
     reason = "a process is timed where it is waited for"
 )]
-pub fn now() -> Instant {
+fn now() -> Instant {
     Instant::now()
 }
 
@@ -169,6 +229,36 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// C024. Given a countdown whose owner is not run for an hour, when it looks again, then two
+    /// slices of that count; and time that is watched counts whole, to the last.
+    #[test]
+    fn c024_a_gap_counts_for_two_slices() {
+        let mut hour = Countdown::of(Duration::from_secs(3_600));
+        let mut at = hour.seen;
+        let mut after = |countdown: &mut Countdown, ms| {
+            at += Duration::from_millis(ms);
+            countdown.count(at);
+            countdown.left
+        };
+        assert_eq!(hour.slice(), Duration::from_secs(2));
+        assert_eq!(after(&mut hour, 1_500), Duration::from_millis(3_598_500));
+        assert_eq!(
+            after(&mut hour, 3_600_000),
+            Duration::from_millis(3_594_500)
+        );
+        for _ in 0..1_797 {
+            after(&mut hour, 2_000);
+        }
+        assert_eq!(hour.slice(), Duration::from_millis(500));
+        assert_eq!(after(&mut hour, 500), Duration::ZERO);
+        // However short or long, there is something to wait for and an end.
+        assert_eq!(hour.slice(), Duration::from_secs(2));
+        let short = Countdown::of(Duration::from_millis(5));
+        assert_eq!(short.slice(), Duration::from_millis(5));
+        assert!(Countdown::of(Duration::ZERO).is_over());
+        assert_eq!(Countdown::of(Duration::MAX).slice(), LONGEST_SLICE);
+    }
 
     #[test]
     fn an_output_keeps_its_beginning_and_its_end() {

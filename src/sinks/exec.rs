@@ -4,24 +4,26 @@
 //! goes to the runner with it. So a poller killed at any point leaves either a
 //! free lock and a command that never begins, or a runner that holds the lock;
 //! there is no moment in which the next poller could take one for the other.
+//! Where there are no locks, the runner's process is in the receipt before it gets
+//! its order, which comes to the same.
 //! And `deliver` itself looks for receipts first, whatever the ledger believes:
 //! that, and not what [`Sink::settle`] said, is what keeps an effect from
 //! happening twice. `receipt` has the disk format.
 
 use super::Sink;
-use super::child::{self, Feed, Process};
-use super::receipt::{self, State, Word};
+use super::child::{self, Countdown, Feed, Process};
+use super::receipt::{self, Fresh, State, Word};
 use super::runner::{self, Order};
 use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
 use crate::error::Error;
-use crate::os::pid::{Pid, PidFd};
+use crate::mutant;
+use crate::os::pid::{Group, Pid, PidFd};
 use crate::os::process;
 use crate::os::wait::{self, For};
 use crate::os::wake::Wake;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
@@ -69,11 +71,12 @@ impl Sink for Exec {
             Ok(order) => order,
             Err(e) => return not_begun("cannot write its order", e),
         };
-        let (path, file) = match self.fresh_receipt(delivery) {
-            Ok(created) => created,
+        let fresh = match self.fresh_receipt(delivery) {
+            Ok(fresh) => fresh,
             Err(e) => return not_begun("cannot keep a receipt", e),
         };
-        match self.start_runner(delivery, &path, file) {
+        let path = fresh.path.clone();
+        match self.start_runner(delivery, fresh) {
             Ok((runner, stdin)) => {
                 self.follow(delivery, stop, runner, Feed::new(stdin, &order), &path)
             }
@@ -94,8 +97,8 @@ impl Sink for Exec {
     }
 
     fn wait(&self, delivery: &Delivery, stop: &Wake) -> Outcome {
-        let since = child::now();
         let mut watched = false;
+        let mut warden: Option<Warden> = None;
         loop {
             let runner = match self.look(delivery) {
                 Ok(State::Settled(ended)) => return ended.outcome(),
@@ -103,17 +106,15 @@ impl Sink for Exec {
                 Ok(State::Running(path, pid)) if !watched => pid
                     .and_then(Pid::new)
                     .and_then(|pid| PidFd::open(pid).ok())
-                    // Still locked after the pid was opened: it is the runner's own.
-                    .filter(|_| receipt::is_locked(&path)),
+                    // Still running after the pid was opened: it is the runner's own.
+                    .filter(|_| receipt::is_running(&path)),
                 Ok(State::Running(..)) => None,
                 Ok(State::Orphaned(group)) => {
-                    // Nobody else holds it to its time any more.
-                    let over = since.elapsed().checked_sub(self.settings.timeout);
-                    match over {
-                        Some(over) if over >= runner::GRACE => group.end(),
-                        Some(_) => group.ask_to_end(),
-                        None => {}
-                    }
+                    let warden = warden.get_or_insert_with(|| Warden {
+                        left: Countdown::of(self.settings.timeout),
+                        asked: false,
+                    });
+                    warden.look(group);
                     None
                 }
             };
@@ -123,7 +124,10 @@ impl Sink for Exec {
             // The runner's end is waited for once: should the lock be seen held for a
             // moment longer (by a process being forked elsewhere), this must not spin.
             watched |= runner.is_some();
-            let timeout = runner.is_none().then_some(LOOK_AGAIN);
+            let look_again = warden
+                .as_ref()
+                .map_or(LOOK_AGAIN, |w| LOOK_AGAIN.min(w.left.slice()));
+            let timeout = runner.is_none().then_some(look_again);
             let end = runner.as_ref().map(|fd| (fd.as_fd(), For::Reading));
             let _ = wait::ready([end, Some((stop.as_fd(), For::Reading))], timeout);
         }
@@ -132,6 +136,27 @@ impl Sink for Exec {
     fn forget(&self, delivery: &Delivery) {
         for (_, path) in receipt::tries(&self.dir(delivery), delivery.seq).unwrap_or_default() {
             drop_receipt(&path);
+        }
+    }
+}
+
+/// Holds a command to its time whose runner is gone: nobody else does any more.
+struct Warden {
+    left: Countdown,
+    asked: bool,
+}
+
+impl Warden {
+    /// Asks the command to end when its time is up, and ends it after the grace.
+    fn look(&mut self, group: Group) {
+        match (self.left.is_over(), self.asked) {
+            (false, _) => {}
+            (true, false) => {
+                group.ask_to_end();
+                self.left = Countdown::of(runner::GRACE);
+                self.asked = true;
+            }
+            (true, true) => group.end(),
         }
     }
 }
@@ -146,7 +171,7 @@ impl Exec {
     }
 
     /// Replaces the receipts of earlier tries, none of which counts any more, by a new one.
-    fn fresh_receipt(&self, delivery: &Delivery) -> io::Result<(PathBuf, File)> {
+    fn fresh_receipt(&self, delivery: &Delivery) -> io::Result<Fresh> {
         for (_, path) in receipt::tries(&self.dir(delivery), delivery.seq)? {
             receipt::remove(&path)?;
         }
@@ -157,17 +182,21 @@ impl Exec {
     fn start_runner(
         &self,
         delivery: &Delivery,
-        path: &Path,
-        receipt: File,
+        receipt: Fresh,
     ) -> io::Result<(Process, Option<ChildStdin>)> {
         let mut command = child::command(&self.program);
         command
             .arg0("idempoll")
             .args([runner::VERB, &delivery.id])
-            .current_dir(path.parent().unwrap_or(&self.runs_dir))
+            .current_dir(receipt.path.parent().unwrap_or(&self.runs_dir))
             .stdin(Stdio::piped())
-            .stdout(receipt)
             .stderr(Stdio::null());
+        if !receipt.locked && !mutant::is("runner-unannounced") {
+            let (before, after) = receipt::accepted_line(delivery)?;
+            let to = OwnedFd::from(receipt.file.try_clone()?);
+            process::announce(&mut command, to, &before, &after);
+        }
+        command.stdout(receipt.file);
         // The runner's environment is the command's. The payload is not in it (C056).
         for var in self
             .secret_vars
@@ -202,6 +231,11 @@ impl Exec {
             }
             if stop.raised() {
                 if feed.is_complete() {
+                    if mutant::is("stop-ends-the-work") {
+                        let command = receipt::read(path).and_then(|run| run.started);
+                        let group = command.and_then(|c| Group::led_by(c.command.pid));
+                        group.inspect(|group| group.end());
+                    }
                     return Outcome::LeftRunning;
                 }
                 // The runner finds its input cut short and begins nothing.

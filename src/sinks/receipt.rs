@@ -20,11 +20,21 @@
 //! A line without its newline does not count, so a torn write reads as none.
 //! `start` is in clock ticks since boot, as `/proc/PID/stat` has it.
 //!
+//! Where the file system has no `flock` (or it may hang there), the runner is known
+//! by its process alone: alive and not ended is running. So that it is known from
+//! the start, the first line is not left to the runner: its process writes it between
+//! fork and exec, before the poller can have handed over a byte of the order. A poller
+//! killed earlier than that leaves a runner that finds its input cut short and begins
+//! nothing. What is not seen there is a runner in another pid namespace (a container's).
+//! The same look is taken at a receipt that is not locked where it could be: whoever
+//! made it may have been unable to.
+//!
 //! Only the last line is synced, with the directory: a power cut before it
 //! ends the command as well, and then nothing is lost by losing the rest.
 
 use crate::engine::delivery::{Delivery, Outcome, Slug};
 use crate::engine::time::Time;
+use crate::mutant;
 use crate::os::file;
 use crate::os::flock;
 use crate::os::pid::{Group, Pid};
@@ -235,11 +245,32 @@ pub(super) fn look(dir: &Path, delivery: &Delivery) -> io::Result<State> {
     Ok(own)
 }
 
-/// Whether a receipt's runner lives, by the lock alone.
-pub(super) fn is_locked(path: &Path) -> bool {
-    file::open_regular(path)
-        .and_then(|file| flock::is_held(file.as_fd()))
-        .unwrap_or(false)
+/// Whether a receipt's runner lives.
+pub(super) fn is_running(path: &Path) -> bool {
+    let look = |file: File| -> io::Result<bool> {
+        Ok(is_locked(&file)? || lives(read_from_start(&file)?.as_ref()))
+    };
+    file::open_regular(path).and_then(look).unwrap_or(false)
+}
+
+/// Whether a receipt is locked; what cannot be, is not.
+fn is_locked(file: &File) -> io::Result<bool> {
+    match flock::is_held(file.as_fd()) {
+        Err(e) if flock::is_unsupported(&e) => Ok(false),
+        held => held,
+    }
+}
+
+/// Whether the runner of what has not ended is a process here that lives.
+fn lives(run: Option<&Run>) -> bool {
+    ours(run).is_some_and(|run| run.ended.is_none() && run.accepted.runner.lives())
+        && !mutant::is("receipt-lock-alone")
+}
+
+/// A run whose pids mean something here.
+fn ours(run: Option<&Run>) -> Option<&Run> {
+    let here = PidSpace::here()?;
+    run.filter(|run| (&here.boot_id, here.pid_ns) == (&run.accepted.boot_id, run.accepted.pid_ns))
 }
 
 fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> {
@@ -249,31 +280,29 @@ fn look_at(path: PathBuf, delivery_id: &str, attempt: u32) -> io::Result<State> 
         Err(e) => return Err(e),
     };
     // Before the text is read: a runner seen gone has written all it ever will.
-    let locked = flock::is_held(file.as_fd());
-    let run = parse(&read_text(&file)?)?;
+    let locked = is_locked(&file)?;
+    let mut run = read_from_start(&file)?;
     if let Some(run) = &run
         && (run.accepted.delivery_id != delivery_id || run.accepted.attempt != attempt)
     {
         return Ok(State::Missing);
     }
-    let ours = run.as_ref().filter(|run| {
-        PidSpace::here().is_some_and(|here| {
-            (&here.boot_id, here.pid_ns) == (&run.accepted.boot_id, run.accepted.pid_ns)
-        })
-    });
-    let runs = match locked {
-        Ok(locked) => locked,
-        // Then who runs is known by pid and start time alone.
-        Err(e) if flock::is_unsupported(&e) => ours.is_some_and(|run| run.accepted.runner.lives()),
-        Err(e) => return Err(e),
-    };
-    if runs {
-        return Ok(State::Running(
-            path,
-            ours.map(|run| run.accepted.runner.pid),
-        ));
+    loop {
+        if locked || lives(run.as_ref()) {
+            let pid = ours(run.as_ref()).map(|run| run.accepted.runner.pid);
+            return Ok(State::Running(path, pid));
+        }
+        // One without a lock may have written its end after the text was read and
+        // before it was seen gone.
+        let again = read_from_start(&file)?;
+        if again == run {
+            break;
+        }
+        run = again;
     }
-    let orphan = ours.filter(|run| run.ended.is_none()).and_then(orphan);
+    let orphan = ours(run.as_ref())
+        .filter(|run| run.ended.is_none())
+        .and_then(orphan);
     Ok(match (orphan, run.and_then(|run| run.ended)) {
         (Some(group), _) => State::Orphaned(group),
         (None, Some(ended)) => State::Settled(ended),
@@ -335,17 +364,56 @@ fn parse(text: &[u8]) -> io::Result<Option<Run>> {
     Ok(Some(run))
 }
 
-/// Whether the command's process has written its line, through the runner's own descriptor.
-pub(super) fn is_started(mut receipt: &File) -> bool {
-    let text = receipt.rewind().and_then(|()| read_text(receipt));
-    matches!(text.and_then(|t| parse(&t)), Ok(Some(run)) if run.started.is_some())
+/// Reads it all, wherever the descriptor stands.
+fn read_from_start(mut receipt: &File) -> io::Result<Option<Run>> {
+    receipt.rewind()?;
+    parse(&read_text(receipt)?)
 }
 
-/// Creates the receipt of a try, empty and locked, with the directories above it.
+/// Whether the first line is there already, through the runner's own descriptor.
+pub(super) fn is_accepted(receipt: &File) -> bool {
+    matches!(read_from_start(receipt), Ok(Some(_)))
+}
+
+/// Whether the command's process has written its line, through the runner's own descriptor.
+pub(super) fn is_started(receipt: &File) -> bool {
+    matches!(read_from_start(receipt), Ok(Some(run)) if run.started.is_some())
+}
+
+/// The first line around the runner's own pid and start, for a process to write about itself.
+///
+/// # Errors
+/// When `/proc` does not tell where this process runs.
+pub(super) fn accepted_line(delivery: &Delivery) -> io::Result<(String, String)> {
+    let nowhere = || io::Error::other("/proc does not tell where this process runs");
+    let here = PidSpace::here().ok_or_else(nowhere)?;
+    let before = format!(
+        r#"{{"state":"accepted","version":1,"delivery_id":{},"attempt":{},"runner":"#,
+        serde_json::to_string(&delivery.id)?,
+        delivery.attempt
+    );
+    let boot_id = serde_json::to_string(&here.boot_id)?;
+    let after = format!(r#","boot_id":{boot_id},"pid_ns":{}}}"#, here.pid_ns);
+    Ok((before, after))
+}
+
+/// A receipt just made.
+#[derive(Debug)]
+pub struct Fresh {
+    /// Where it is.
+    pub path: PathBuf,
+    /// It, empty.
+    pub file: File,
+    /// Whether it is locked. If not, its runner has to be announced in it.
+    pub locked: bool,
+}
+
+/// Creates the receipt of a try, empty and, if that can be, locked, with the
+/// directories above it.
 ///
 /// # Errors
 /// When it is there already, or cannot be made durable later on.
-pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<(PathBuf, File)> {
+pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<Fresh> {
     let of_record = runs_dir.join(delivery.slug.as_str());
     let dir = of_record.join(&delivery.sink);
     for dir in [runs_dir, &of_record, &dir] {
@@ -353,13 +421,15 @@ pub fn create(runs_dir: &Path, delivery: &Delivery) -> io::Result<(PathBuf, File
     }
     let path = dir.join(format!("{}.{}.json", delivery.seq, delivery.attempt));
     let file = file::create_new(&path)?;
-    match flock::exclusive(file.as_fd()) {
-        Err(e) if !flock::is_unsupported(&e) => {
+    let locked = match flock::exclusive(file.as_fd()) {
+        Ok(()) => true,
+        Err(e) if flock::is_unsupported(&e) => false,
+        Err(e) => {
             remove(&path)?;
-            Err(e)
+            return Err(e);
         }
-        _ => Ok((path, file)),
-    }
+    };
+    Ok(Fresh { path, file, locked })
 }
 
 /// A directory that is new is synced into the one above; the runner then syncs

@@ -11,13 +11,13 @@
 //! The command inherits neither the receipt nor any other descriptor: a daemon
 //! it leaves behind must not look like a run that never ends.
 
-use super::child::{self, Feed, Output, Process};
+use super::child::{self, Countdown, Feed, Output, Process};
 use super::receipt::{self, Accepted, Ended, Line, Word};
 use crate::engine::time::Time;
 use crate::os::pid::Group;
 use crate::os::proc::{PidSpace, Stat};
+use crate::os::process;
 use crate::os::wait::{self, For};
-use crate::os::{process, signals};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
@@ -90,7 +90,6 @@ impl From<io::Error> for End {
 }
 
 fn run() -> Result<(), End> {
-    signals::all_to_default();
     process::close_on_exec_from_3();
     let receipt = take_stdout()?;
     let dir = File::open(".")?;
@@ -98,9 +97,23 @@ fn run() -> Result<(), End> {
     let order = read_order(&mut input)?;
     let payload = read_payload(&mut input, order.payload_bytes)?;
 
+    // Where the receipt could not be locked, this process wrote so before it was a runner.
+    if !receipt::is_accepted(&receipt) {
+        accept(&order, &receipt)?;
+    }
+
+    let ended = match enter_and_start(&order, &receipt)? {
+        Ok(begun) => begun.see_through(&payload, Duration::from_millis(order.timeout_ms)),
+        Err(reason) => Ended::failed(reason),
+    };
+    record(&receipt, &dir, ended).map_err(|_| End::Unrecorded)
+}
+
+/// Writes the receipt's first line.
+fn accept(order: &Order, receipt: &File) -> Result<(), End> {
     let me = Stat::of_self().ok_or(End::NotBegun)?;
     let here = PidSpace::here().ok_or(End::NotBegun)?;
-    Line::Accepted(Accepted {
+    let accepted = Accepted {
         version: 1,
         delivery_id: order.delivery_id.clone(),
         attempt: order.attempt,
@@ -110,14 +123,8 @@ fn run() -> Result<(), End> {
         },
         boot_id: here.boot_id,
         pid_ns: here.pid_ns,
-    })
-    .append_to(&receipt)?;
-
-    let ended = match enter_and_start(&order, &receipt)? {
-        Ok(begun) => begun.see_through(&payload, Duration::from_millis(order.timeout_ms)),
-        Err(reason) => Ended::failed(reason),
     };
-    record(&receipt, &dir, ended).map_err(|_| End::Unrecorded)
+    Ok(Line::Accepted(accepted).append_to(receipt)?)
 }
 
 /// Takes the receipt away from where the command would inherit it.
@@ -215,21 +222,19 @@ impl Begun {
         let mut feed = Feed::new(self.stdin.take(), payload);
         let mut output = Output::default();
         let mut listening = true;
-        // None: further away than the clock goes.
-        let deadline = child::now().checked_add(timeout);
+        let mut allowed = Countdown::of(timeout);
         let status = loop {
             if let Some(status) = self.process.ended() {
                 break status;
             }
-            let left = deadline.map(|d| d.saturating_duration_since(child::now()));
-            if left.is_some_and(|left| left.is_zero()) {
+            if allowed.is_over() {
                 self.timed_out = true;
                 break self.end(&mut output);
             }
             let (end, look_again) = self.process.ending();
             let said = listening.then(|| (self.output.as_fd(), For::Reading));
-            let wait = left.into_iter().chain(look_again).min();
-            let [_, hears, feeds] = wait::ready([end, said, feed.ready()], wait);
+            let wait = look_again.map_or(allowed.slice(), |again| again.min(allowed.slice()));
+            let [_, hears, feeds] = wait::ready([end, said, feed.ready()], Some(wait));
             if hears {
                 listening = output.take_from(&mut self.output);
             }
@@ -246,7 +251,7 @@ impl Begun {
     fn end(&mut self, output: &mut Output) -> Option<ExitStatus> {
         let group = Group::led_by(self.process.pid())?;
         group.ask_to_end();
-        let deadline = child::now() + GRACE;
+        let mut grace = Countdown::of(GRACE);
         let mut status = None;
         let mut listening = true;
         loop {
@@ -255,14 +260,14 @@ impl Begun {
             if status.is_some() && !group.exists() {
                 break;
             }
-            if child::now() >= deadline {
+            if grace.is_over() {
                 group.end();
                 if status.is_some() {
                     break;
                 }
             }
             let said = listening.then(|| (self.output.as_fd(), For::Reading));
-            if let [true] = wait::ready([said], Some(LOOK_AGAIN)) {
+            if let [true] = wait::ready([said], Some(LOOK_AGAIN.min(grace.slice()))) {
                 listening = output.take_from(&mut self.output);
             }
         }

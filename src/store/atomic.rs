@@ -23,6 +23,8 @@
 use super::disk;
 use super::layout::parent;
 use crate::error::Error;
+use crate::mutant;
+use crate::os::file::Facts;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -100,7 +102,7 @@ impl<'a> Batch<'a> {
         let mut names = Vec::with_capacity(self.files.len());
         for (target, bytes) in &self.files {
             let written = temps.add(&self.temps, bytes).and_then(|(temp, file)| {
-                if few {
+                if few && !mutant::is("no-sync-before-rename") {
                     disk::sync(&file, &temp)?;
                 }
                 Ok(temp)
@@ -119,10 +121,80 @@ impl<'a> Batch<'a> {
             }
         }
         for dir in dirs {
+            if mutant::is("no-sync-of-the-name") {
+                break;
+            }
             sync_dir(dir)?;
         }
         Ok(())
     }
+}
+
+/// A new file, whole and synced, that waits under the name of a temp to be
+/// given its own name. The temp is removed when this is dropped.
+#[derive(Debug)]
+pub struct Draft {
+    file: File,
+    temp: PathBuf,
+    _temps: Temps,
+}
+
+impl Draft {
+    /// Writes it into `dir`.
+    ///
+    /// # Errors
+    /// What creating, writing and syncing report; nothing is left behind then.
+    pub fn new(dir: &Path, bytes: &[u8]) -> io::Result<Draft> {
+        let mut temps = Temps::default();
+        let (temp, file) = temps.add(dir, bytes)?;
+        disk::sync(&file, &temp)?;
+        Ok(Draft {
+            file,
+            temp,
+            _temps: temps,
+        })
+    }
+
+    /// Gives it the name `target`, in the same directory, unless anything has that
+    /// name; says whether it did. Of several who try for one name, one succeeds.
+    ///
+    /// # Errors
+    /// What `link` reports: `NotFound` when somebody swept the temp away.
+    pub fn publish(&self, target: &Path) -> io::Result<bool> {
+        if mutant::is("claim-not-exclusive") {
+            disk::remove(target)?;
+        }
+        match disk::link(&self.temp, target) {
+            Ok(()) => Ok(true),
+            // A server asked twice, since its first answer was lost, says that the name
+            // is taken when it is taken by this very file.
+            Err(_) if self.has_name(target) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn has_name(&self, target: &Path) -> bool {
+        matches!((Facts::at(target), Facts::of(&self.file)), (Ok(a), Ok(b)) if a.same_inode(&b))
+    }
+
+    /// The open file, to be read and appended to.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn open(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+}
+
+/// Whether any living process has a temp of ours in `dir`.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn is_written_to(dir: &Path) -> io::Result<bool> {
+    let names = disk::list(dir)?;
+    let mut pids = names.iter().filter_map(|name| temp_pid(name.to_str()?));
+    Ok(pids.any(|pid| Path::new(&format!("/proc/{pid}")).exists()))
 }
 
 /// Makes the names in a directory durable.

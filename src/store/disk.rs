@@ -26,6 +26,8 @@ pub(super) enum Step {
     SyncAll,
     /// Renames.
     Rename,
+    /// Gives a file a second name.
+    Link,
     /// Flushes the names in a directory.
     SyncDir,
     /// Makes a directory.
@@ -89,6 +91,12 @@ pub(super) fn sync_all(dir: &File, path: &Path) -> io::Result<()> {
 pub(super) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     step(Step::Rename, to, 0)?;
     uninterrupted(|| std::fs::rename(from, to))
+}
+
+/// Gives the file `from` the name `to` as well; fails if anything has that name.
+pub(super) fn link(from: &Path, to: &Path) -> io::Result<()> {
+    step(Step::Link, to, 0)?;
+    uninterrupted(|| std::fs::hard_link(from, to))
 }
 
 /// Makes the names in `dir` durable.

@@ -3,6 +3,7 @@
 //! ```text
 //! STATE/                         0700
 //!   poll.pid                     the lock (unless --pidfile says otherwise)
+//!   poll.claim.N                 who holds it where there is no lock
 //!   run.json                     who runs; nothing depends on it
 //!   items/<slug>.json            one record per item: the head
 //!   items/<slug>.d/              what of the record never changes again: its blocks

@@ -12,6 +12,8 @@ use crate::engine::delivery::Slug;
 use crate::engine::record::Record;
 use crate::engine::time::Time;
 use crate::error::Error;
+use crate::os::file::Facts;
+use crate::os::pid::User;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
@@ -126,9 +128,18 @@ pub(super) fn slugs_in(dir: &Path, suffix: &str) -> Result<Vec<Slug>, Error> {
 pub(super) fn cannot_read(path: &Path, e: &io::Error) -> Error {
     let error = Error::new(format!("cannot read {}", path.display()), e);
     match e.kind() {
-        io::ErrorKind::PermissionDenied => error.hint("run it as the user that owns the file"),
+        io::ErrorKind::PermissionDenied => match owner(path) {
+            Some(owner) => error.hint(format!("it belongs to {owner}: run this as {owner}")),
+            None => error.hint("run this as the user that owns the file"),
+        },
         _ => error,
     }
+}
+
+/// Whose a path is; of one that may not even be seen, whose the directory is that hides it.
+fn owner(path: &Path) -> Option<User> {
+    let seen = path.ancestors().find_map(|path| Facts::at(path).ok())?;
+    Some(User(seen.owner))
 }
 
 /// Reads a file of ours and says when it was last written; `None` if there is none.
@@ -136,9 +147,15 @@ pub(super) fn read_file(path: &Path) -> Result<Option<(Vec<u8>, Time)>, LoadErro
     match disk::read(path) {
         Ok((bytes, modified)) => Ok(Some((bytes, Time::from(modified)))),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(LoadError::Unreadable {
-            reason: Error::new(path.display().to_string(), e).to_string(),
-        }),
+        Err(e) => {
+            let denied = e.kind() == io::ErrorKind::PermissionDenied;
+            let owner = owner(path).filter(|_| denied);
+            let whose = owner.map_or(String::new(), |o| format!(" (it belongs to {o})"));
+            let reason = Error::new(path.display().to_string(), e).to_string();
+            Err(LoadError::Unreadable {
+                reason: reason + &whose,
+            })
+        }
     }
 }
 

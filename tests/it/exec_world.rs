@@ -167,7 +167,7 @@ pub fn be_a_poller() {
             fs::write(dir.join("ready"), "").expect("a temp file");
             loop {
                 std::thread::park();
-                drop(created.1.metadata());
+                drop(created.file.metadata());
             }
         }
         _ => {}

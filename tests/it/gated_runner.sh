@@ -4,5 +4,10 @@
 world=../../..
 echo $$ > $world/at-gate.new
 mv $world/at-gate.new $world/at-gate
-while [ ! -e $world/gate ]; do sleep 0.01; done
+tries=0
+while [ ! -e $world/gate ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 6000 ] || exit 1
+    sleep 0.01
+done
 exec $world/real "$@"

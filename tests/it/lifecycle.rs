@@ -728,15 +728,25 @@ impl Drop for Tmux {
 }
 
 /// Given a poller in a terminal with a command running, when Ctrl-C is pressed, and
-/// when the terminal is closed, then the poller stops gracefully, the command runs on
-/// undisturbed, and the next poller takes it up (R2.6, R2.7, R6.3, C090, C092).
+/// when the terminal is closed, then the poller stops gracefully, the command and the tmux
+/// server it was the first to start go on undisturbed, and the next poller takes it up (R2.6, R2.7, R6.3, C090, C092).
 #[test]
 fn r2_7_ctrl_c_and_a_closed_terminal_leave_the_command_alone() {
     if Command::new("tmux").arg("-V").output().is_err() {
         println!("r2_7: skipped, since there is no tmux here");
         return;
     }
-    let place = Place::new(GATED);
+    // The command is what starts a tmux server first, which then belongs to nobody else either.
+    let server = Tmux(
+        format!("idempoll-by-{}", std::process::id()),
+        std::env::temp_dir(),
+    );
+    let script = format!(
+        "unset TMUX; export TMUX_TMPDIR='{}'; tmux -L {} -f /dev/null new-session -A -d -s kept 'sleep 300'; {GATED}",
+        server.1.display(),
+        server.0
+    );
+    let place = Place::new(&script);
     let name = format!("idempoll-test-{}", std::process::id());
     let tmux = Tmux(name, place.dir.clone());
     let line = format!(
@@ -769,6 +779,8 @@ fn r2_7_ctrl_c_and_a_closed_terminal_leave_the_command_alone() {
             place.run(&["status"]).code == Some(3)
         });
         assert!(lives(command), "round {round}: the command died");
+        let kept = server.run(&["list-sessions", "-F", "#{session_name}"]);
+        assert_eq!(kept, "kept", "round {round}: the tmux server died");
         let mut next = place.start();
         place.until("it is adopted", || {
             place.entries("dispatch.adopted").len() as u64 == round

@@ -6,6 +6,7 @@ use super::super::stand_in::{
 };
 use super::*;
 use crate::os::file::{open_directory, open_existing};
+use crate::os::flock::Locked;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::process::Command;

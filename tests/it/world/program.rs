@@ -221,6 +221,22 @@ impl Place {
         command
     }
 
+    /// The program in namespaces of its own; `flags` are those of `unshare`.
+    pub fn unshared(&self, flags: &[&str], args: &[&str]) -> Command {
+        let inner = self.command(args);
+        let mut command = Command::new("unshare");
+        command
+            .args(flags)
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .current_dir(&self.dir)
+            .stdin(Stdio::null());
+        for (name, _) in inner.get_envs() {
+            command.env_remove(name);
+        }
+        command
+    }
+
     /// What reached a sink that appends its input to `payloads.log`, a line each.
     pub fn payloads(&self) -> Vec<Value> {
         let parse = |line: &String| serde_json::from_str(line).expect("a payload is JSON");
@@ -339,11 +355,17 @@ impl Running {
 
     /// Waits for its end.
     pub fn ended(&mut self) -> ExitStatus {
+        self.ended_or(|| {})
+    }
+
+    /// Waits for its end, and looks at something else again and again meanwhile.
+    pub fn ended_or(&mut self, mut look: impl FnMut()) -> ExitStatus {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
                 return status;
             }
+            look();
             assert!(Instant::now() < deadline, "it does not end");
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -405,6 +427,14 @@ pub fn lives(pid: u32) -> bool {
         .is_some_and(|end| !stat[end..].starts_with(") Z"))
 }
 
+/// The parent and the session of a process.
+pub fn parent_and_session(pid: u32) -> Option<(u32, u32)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat[stat.rfind(')')? + 2..].split(' ').skip(1);
+    let parent = fields.next()?.parse().ok()?;
+    Some((parent, fields.nth(1)?.parse().ok()?))
+}
+
 /// The children of a process: pid and state (`Z` has ended and was not waited for).
 pub fn children(of: u32) -> Vec<(u32, char)> {
     let pids = fs::read_dir("/proc").expect("/proc").flatten();
@@ -435,6 +465,21 @@ pub fn descriptors(pid: u32) -> Vec<(u32, PathBuf)> {
 pub fn is_root() -> bool {
     use std::os::unix::fs::MetadataExt;
     fs::metadata("/proc/self").is_ok_and(|m| m.uid() == 0)
+}
+
+/// Whether namespaces of one's own can be made here, as `unshare` is told to; says so if not.
+pub fn can_unshare(test: &str, flags: &[&str]) -> bool {
+    let works = is_root()
+        && Command::new("unshare")
+            .args(flags)
+            .arg("true")
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success());
+    if !works {
+        println!("{test}: skipped, since no such namespace can be made here");
+    }
+    works
 }
 
 /// Whether mounts of one's own can be made here; says so if not.

@@ -82,7 +82,17 @@ pub fn start(
     }
     let ask = signals::install()?;
     let layout = Layout::new(&config.state_dir);
-    let mut lock = match RunLock::acquire(&config.state_dir, &config.pidfile, PATIENCE) {
+    if mutant::is("says-who-before-the-lock") {
+        identity(config)?.write(&config.state_dir)?;
+    }
+    let (dir, pidfile) = match once && mutant::is("once-without-the-lock") {
+        true => (
+            &config.state_dir.join("once"),
+            &config.state_dir.join("once.pid"),
+        ),
+        false => (&config.state_dir, &config.pidfile),
+    };
+    let mut lock = match RunLock::acquire(dir, pidfile, PATIENCE) {
         Ok(lock) => lock,
         Err(refused) => return Err(blocked(&layout, refused, voice)),
     };

@@ -9,6 +9,8 @@ pub mod holder;
 pub mod lifecycle;
 pub mod places;
 pub mod poll;
+#[cfg(test)]
+mod race;
 pub mod runlock;
 pub mod signals;
 #[cfg(test)]

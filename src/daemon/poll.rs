@@ -15,6 +15,7 @@ use crate::engine::saving::Unsaved;
 use crate::engine::step::{Fact, Found, Step, Summary};
 use crate::engine::time::Time;
 use crate::error::Error;
+use crate::mutant;
 use crate::providers::{Ask, Provider};
 use crate::store::requests::{self, Verb};
 use crate::store::run_info::{LastCycle, RunInfo, SourceInfo};
@@ -167,6 +168,9 @@ impl Poller<'_> {
             life.give_up_at = Some(Mono::now());
         }
         if life.stopped || !asked(&self.stop) {
+            return false;
+        }
+        if mutant::is("stop-between-cycles-alone") && self.engine.is_cycling() {
             return false;
         }
         life.stopped = true;

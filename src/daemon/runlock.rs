@@ -35,7 +35,7 @@ use crate::error::Error;
 use crate::mutant;
 use crate::os::file::Facts;
 use crate::os::file_system::FileSystem;
-use crate::os::flock::{self, Kept, Try};
+use crate::os::flock::{self, Kept, Locked, Try};
 use crate::os::pid::Pid;
 use crate::os::proc;
 use crate::os::wait;
@@ -128,9 +128,15 @@ impl RunLock {
         let state_dir_path = plain(state_dir);
         let pidfile_path = plain(pidfile);
         places::create_state_dir(&state_dir_path)?;
+        if mutant::is("old-pidfile-is-a-poller") && pidfile_path.exists() {
+            return Err(busy_elsewhere(&pidfile_path));
+        }
         let Ok(state_dir) = lock(&state_dir_path, &open_own_state_dir, patience)? else {
             return Err(busy(&state_dir_path, &pidfile_path)?);
         };
+        if mutant::is("state-dir-not-locked") {
+            let _ = flock::unlock(state_dir.file().as_fd());
+        }
         let mut notice = places::shared_with_others(&state_dir_path);
         let claim = match &state_dir {
             Kept::Locked(_) => match claims::look(&state_dir_path)? {
@@ -161,6 +167,9 @@ impl RunLock {
         let Ok(pidfile) = lock(&pidfile_path, &open_own_pidfile, patience)? else {
             return Err(busy_elsewhere(&pidfile_path));
         };
+        if mutant::is("pidfile-not-locked") {
+            let _ = flock::unlock(pidfile.file().as_fd());
+        }
         if let (Kept::Open(file, why), None) = (&pidfile, &notice) {
             let (path, why) = (pidfile_path.display(), no_lock(file, why));
             notice = Some(format!(
@@ -230,6 +239,9 @@ impl RunLock {
     }
 
     fn put_pidfile_right(&mut self) -> Result<PutRight, Error> {
+        if mutant::is("pidfile-not-put-right") {
+            return Ok(PutRight::AsItWas);
+        }
         let path = &self.pidfile_path;
         let see = |e: &io::Error| self.cannot_see(path, e);
         if names(path, self.pidfile.file()).map_err(|e| see(&e))? {
@@ -252,11 +264,22 @@ impl RunLock {
             return Ok(());
         }
         self.pidfile_removed = true;
+        if mutant::is("pidfile-unlinked-after-release") {
+            let _ = flock::unlock(self.pidfile.file().as_fd());
+            let _ = flock::unlock(self.state_dir.file().as_fd());
+        }
         let removed = match names(&self.pidfile_path, self.pidfile.file()) {
-            Ok(true) => fs::remove_file(&self.pidfile_path),
-            Ok(false) => Ok(()),
+            Ok(named) if named || mutant::is("any-pidfile-unlinked") => {
+                fs::remove_file(&self.pidfile_path)
+            }
+            Ok(_) => Ok(()),
             Err(e) => Err(e),
         };
+        // Somebody else may have removed it just now.
+        let removed = removed.or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(e),
+        });
         removed.map_err(|e| {
             let doing = format!("cannot remove {}", self.pidfile_path.display());
             Error::new(doing, e)
@@ -323,14 +346,25 @@ enum Taken {
 /// A lock that can be shared is not held by a poller but by a probe.
 fn take(mut file: File, deadline: Mono) -> io::Result<Taken> {
     let end = deadline.plus(PROBE_PATIENCE);
+    let deadline = match mutant::is("start-without-patience") {
+        true => Mono::now(),
+        false => deadline,
+    };
     loop {
-        file = match Kept::exclusive(file)? {
+        let tried = match mutant::is("lock-shared") {
+            true => Locked::shared(file)?.map(Kept::Locked),
+            false => Kept::exclusive(file)?,
+        };
+        file = match tried {
             Ok(kept) => return Ok(Taken::Ours(kept)),
             Err(file) => file,
         };
         match flock::try_shared(file.as_fd())? {
             Try::Taken => {
                 flock::unlock(file.as_fd())?;
+                if mutant::is("probe-taken-for-a-poller") {
+                    return Ok(Taken::Busy);
+                }
                 if end.passed() {
                     return Ok(Taken::Probed);
                 }

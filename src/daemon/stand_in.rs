@@ -180,6 +180,7 @@ fn plays_its_part() {
     let code = match part.as_str() {
         "race" => race(&state, &pidfile),
         "leaky" => leak(&state, &pidfile),
+        "starter" | "turnstile" | "stopper" | "prober" | "meddler" => super::race::play(&part),
         "claims" => {
             say("ready");
             super::claims::tests::contend(&state, Mono::now().plus(LONG));
@@ -215,7 +216,8 @@ fn plays_its_part() {
 
 /// A poller without any work. `deaf` never heeds a stop, `slow` takes its time
 /// before it says who it is, `hasty` heeds only the second signal, `lingering`
-/// takes its time after it gave its lock back.
+/// takes its time after it gave its lock back, `dazed` before it says that it was asked,
+/// which `mute` never does.
 fn poll(part: &str, state: &Path, pidfile: &Path) -> i32 {
     let ask = signals::install().expect("once per process");
     let lock = RunLock::acquire(state, pidfile, PATIENCE).expect("nobody else runs");
@@ -237,6 +239,13 @@ fn poll(part: &str, state: &Path, pidfile: &Path) -> i32 {
     };
     wait_for(&ask.stop);
     say("asked");
+    if part == "dazed" || part == "mute" {
+        let pause = if part == "dazed" { LONG / 120 } else { LONG };
+        wait::readable(ask.now.as_fd(), pause).expect("poll works");
+        if ask.now.raised() {
+            return 130;
+        }
+    }
     info.stop_asked_at = Some(clock::now());
     info.write(state).expect("it can be written");
     if part == "hasty" {

@@ -10,6 +10,8 @@
 //! proved a second time right before `kill(2)`. A pid given away in the
 //! microseconds between those two would be hit; nothing nearer can be had there.
 //!
+//! Of several `stop`s at the same moment one signals, and all wait: see [`turn`].
+//!
 //! Then it waits until the process has ended *and* the lock is free or another
 //! poller's. The end alone is not enough: a child between fork and exec can
 //! keep the lock an instant longer. Nothing but the poller gets a signal: the
@@ -20,6 +22,7 @@ use super::clock::Mono;
 use super::holder::{self, Held, Holder, LOOK_AGAIN, SETTLE, Who};
 use super::places::{self, Claim, LONGEST_PIDFILE, cannot_lock, names, plain, reason};
 use crate::error::Error;
+use crate::mutant;
 use crate::os::file::{self, Facts, Kind};
 use crate::os::flock::{self, Kept, Locked};
 use crate::os::pid::{self, Pid, PidFd, User};
@@ -31,6 +34,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
+use turn::Turn;
+
+mod turn;
 
 /// What `stop` did.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,6 +77,13 @@ fn stop_with(
     open: fn(Pid) -> io::Result<PidFd>,
 ) -> Result<Stopped, Error> {
     let (state_dir, pidfile) = (plain(state_dir), plain(pidfile));
+    if mutant::is("stop-believes-the-pidfile")
+        && let Some(Claim::Pid(pid)) = places::claim(&pidfile)
+        && pid.get() > 1
+        && pid != Pid::own()
+    {
+        let _ = pid::kill(pid, Signal::Term);
+    }
     let begun = Mono::now();
     let deadline = begun.plus(timeout);
     let settled = begun.plus(SETTLE.min(timeout));
@@ -101,18 +114,12 @@ fn stop_with(
                     && !is_ending(&held)
                     && (agrees(&held) || settled.passed()) =>
             {
-                return end(
-                    &target,
-                    is_asked(&held),
-                    &state_dir,
-                    &pidfile,
-                    timeout,
-                    deadline,
-                );
+                return end(&target, &state_dir, &pidfile, timeout, deadline);
             }
             (Who::OtherNamespace | Who::OtherBoot | Who::OtherUser(_), _) if settled.passed() => {
                 return Err(out_of_reach(&state_dir, &held));
             }
+            _ if mutant::is("unproved-at-once") => return Err(unproved(&state_dir, &held)),
             _ if deadline.passed() || (settled.passed() && !proc::is_mounted()) => {
                 return Err(unproved(&state_dir, &held));
             }
@@ -158,11 +165,16 @@ impl Target {
     /// Whether this is the process that was proved to hold the lock. It has not
     /// ended since the handle was opened, so what `/proc` said was about it.
     fn is(&self, proved: Pid, held: &Held) -> bool {
-        let start_time = held.run.as_ref().and_then(|run| run.start_time);
         self.pid == proved
-            && self.start_time.is_some()
-            && self.start_time == start_time
+            && held.run.as_ref().is_some_and(|run| self.wrote(run))
             && self.is_alive()
+    }
+
+    /// Whether `run` is what this process said of itself.
+    fn wrote(&self, run: &RunInfo) -> bool {
+        Pid::new(run.pid) == Some(self.pid)
+            && self.start_time.is_some()
+            && self.start_time == run.start_time
     }
 
     fn is_alive(&self) -> bool {
@@ -196,10 +208,9 @@ impl Target {
 }
 
 /// Signals the target and waits for its end and for the lock. One that was
-/// `asked` already gets no signal: it would take a second one as "at once".
+/// asked already gets no signal: it would take a second one as "at once".
 fn end(
     target: &Target,
-    asked: bool,
     state_dir: &Path,
     pidfile: &Path,
     timeout: Duration,
@@ -207,7 +218,11 @@ fn end(
 ) -> Result<Stopped, Error> {
     let pid = target.pid;
     let failed = |e: &io::Error| Error::new(format!("cannot stop pid {pid}"), e);
-    let signalled = if asked { Ok(()) } else { target.signal() };
+    let turn = Turn::take(target, state_dir, deadline);
+    let signalled = match turn {
+        Turn::Ours(_) => target.signal(),
+        Turn::Theirs => Ok(()),
+    };
     match signalled {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             let user =
@@ -221,10 +236,16 @@ fn end(
         Err(e) if !pid::is_gone(&e) => return Err(failed(&e)),
         _ => {}
     }
+    if mutant::is("stop-returns-after-the-signal") {
+        return Ok(Stopped::Gone { pid: Some(pid) });
+    }
+    turn.end_when_heard(target, state_dir, deadline);
     loop {
-        let ended = target.ended(deadline.left()).map_err(|e| failed(&e))?;
+        let ended = mutant::is("stop-waits-for-the-lock-alone")
+            || target.ended(deadline.left()).map_err(|e| failed(&e))?;
         let found = holder::probe(state_dir, pidfile)?;
-        if ended && !is_held_by(target, &found) {
+        let held = is_held_by(target, &found) && !mutant::is("stop-waits-for-the-process-alone");
+        if ended && !held {
             // One that was killed meanwhile leaves its pidfile behind.
             if let Holder::Stale(_) = found {
                 remove_stale(state_dir, pidfile);
@@ -232,6 +253,9 @@ fn end(
             return Ok(Stopped::Gone { pid: Some(pid) });
         }
         if deadline.passed() {
+            if mutant::is("timeout-is-success") {
+                return Ok(Stopped::Gone { pid: Some(pid) });
+            }
             return Err(still_there(pid, ended, &found, state_dir, timeout));
         }
         if ended {
@@ -243,9 +267,7 @@ fn end(
 /// Whether the lock is held and nobody but the target is known to hold it.
 fn is_held_by(target: &Target, found: &Holder) -> bool {
     match found {
-        Holder::Held(held) => held.run.as_ref().is_none_or(|run| {
-            Pid::new(run.pid) == Some(target.pid) && run.start_time == target.start_time
-        }),
+        Holder::Held(held) => held.run.as_ref().is_none_or(|run| target.wrote(run)),
         _ => false,
     }
 }
@@ -255,13 +277,6 @@ fn is_ending(held: &Held) -> bool {
     held.run
         .as_ref()
         .is_some_and(|run| run.stopped_at.is_some())
-}
-
-/// Whether the poller is on its way out because somebody asked before us.
-fn is_asked(held: &Held) -> bool {
-    held.run
-        .as_ref()
-        .is_some_and(|run| run.stop_asked_at.is_some())
 }
 
 /// Whether the pidfile does not name another process than `run.json`.

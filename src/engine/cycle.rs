@@ -462,7 +462,9 @@ impl Engine {
             };
             self.settled(now, &delivery.slug, &delivery.sink, outcome);
         }
-        if self.walk.take().is_some() {
+        if mutant::is("stopped-is-complete") {
+            self.listed(super::listing::Listing::nothing_there());
+        } else if self.walk.take().is_some() {
             self.steps.push_back(Step::Abandon);
             if let Some(cycle) = &mut self.cycle {
                 cycle.summary.interrupted = true;
@@ -472,6 +474,7 @@ impl Engine {
             cycle.summary.interrupted |=
                 self.setup.once || cycle.next_feed < self.setup.feeds.len();
             cycle.next_feed = self.setup.feeds.len();
+            cycle.summary.interrupted &= !mutant::is("interruption-not-said");
         }
     }
 }

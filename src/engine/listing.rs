@@ -34,6 +34,19 @@ pub enum Listing {
     Cut(Cut),
 }
 
+impl Listing {
+    /// A complete listing of a place with nothing in it: the wrong conclusion
+    /// from a listing that did not end, which deliberate faults draw.
+    pub(crate) fn nothing_there() -> Listing {
+        Listing::Complete(Complete {
+            cursor: Value::Null,
+            coverage: Coverage::Everything {
+                present: Vec::new(),
+            },
+        })
+    }
+}
+
 /// The end of a listing that was read to its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Complete {

@@ -205,7 +205,10 @@ impl Engine {
         }
     }
 
-    pub(super) fn listed(&mut self, listing: Listing) {
+    pub(super) fn listed(&mut self, mut listing: Listing) {
+        if mutant::is("cut-is-complete") && matches!(listing, Listing::Cut(_)) {
+            listing = Listing::nothing_there();
+        }
         if let Some(walk) = &mut self.walk {
             walk.ended = Some(listing);
         }
@@ -478,7 +481,7 @@ impl Walk {
         for number in absent {
             let times = feed.absent.entry(number).or_insert(0);
             *times += 1;
-            if *times >= ABSENCES {
+            if *times >= ABSENCES || mutant::is("gone-when-missed-once") {
                 gone.push(number);
             }
         }

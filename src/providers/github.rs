@@ -46,6 +46,7 @@ use crate::engine::delivery::Slug;
 use crate::engine::item::{ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
+use crate::mutant;
 use crate::net::{self, Client, Redirects};
 use comments::Comments;
 use pages::{Pages, Session};
@@ -205,7 +206,12 @@ impl GitHubProvider {
                 _ => serde_json::to_value(&next)
                     .map_err(|e| Cut::because(format!("cannot write the cursor: {e}")))?,
             },
-            coverage: Coverage::Changes,
+            coverage: match mutant::is("silence-is-an-end") {
+                true => Coverage::Everything {
+                    present: look.told.keys().copied().collect(),
+                },
+                false => Coverage::Changes,
+            },
         })
     }
 

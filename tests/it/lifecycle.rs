@@ -33,6 +33,23 @@ fn rested(place: &Place) {
     });
 }
 
+/// A poller that hangs, since what it tells fills a pipe nobody reads: that pipe.
+fn hanging(place: &Place) -> (Running, std::process::ChildStderr) {
+    let mut command = place.command(&["start", "-v", "--log-format", "json"]);
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut poller = place.spawn(&mut command);
+    let unread = poller.take_stderr().expect("piped");
+    let mut before = (0, Instant::now());
+    place.until("it hangs", || {
+        let now = place.lines("state/log/events.jsonl").len();
+        if now != before.0 {
+            before = (now, Instant::now());
+        }
+        now > 20 && before.1.elapsed() > Duration::from_millis(500)
+    });
+    (poller, unread)
+}
+
 fn delivered(place: &Place, count: usize) {
     place.until("all is delivered and recorded", || {
         place.lines("ids.log").len() >= count && place.pending() == 0
@@ -449,6 +466,45 @@ fn r2_3_a_poller_that_does_not_end_is_reported() {
     assert_eq!(place.run(&["status"]).code, Some(3));
 }
 
+/// Given a poller that cannot answer at once (what it tells fills a pipe nobody reads), when
+/// twenty `stop`s are called at the same moment, then it gets one signal, ends
+/// gracefully once it can, and each `stop` says so (R2.2, R2.6).
+#[test]
+fn r2_6_twenty_stops_at_once_are_one_stop() {
+    let place = Place::new(LOG);
+    for number in 1..=400 {
+        place.item(number, 0);
+    }
+    let (mut poller, unread) = hanging(&place);
+    let stops: Vec<Child> = (0..20)
+        .map(|_| {
+            let mut stop = place.command(&["stop"]);
+            stop.stdout(Stdio::piped()).stderr(Stdio::piped());
+            stop.spawn().expect("the program starts")
+        })
+        .collect();
+    // Time enough for each to signal, if it would: the second signal's grace is a second.
+    let since = Instant::now();
+    place.until("all wait, or it has ended", || {
+        since.elapsed() > Duration::from_millis(1500) || !lives(poller.pid())
+    });
+    let reader = std::thread::spawn(move || std::io::copy(&mut { unread }, &mut std::io::sink()));
+    assert_eq!(poller.ended().code(), Some(0), "{}", place.story());
+    reader.join().expect("no panic").expect("a pipe");
+    for stop in stops {
+        let said = Answer::of(stop.wait_with_output().expect("it ends"));
+        // One that the machine let wait may have found nobody any more.
+        let late = said.code == Some(1) && said.stderr.contains("no poller is running");
+        assert!(
+            said.code == Some(0) || late,
+            "{:?}: {}",
+            said.code,
+            said.stderr
+        );
+    }
+    assert_eq!(place.entries("poller.stopped").len(), 1);
+}
+
 /// Given many deliveries waiting and some running, when a stop is asked for, then
 /// nothing begins any more: each delivery queued was begun before or
 /// is given back, and no item is taken up (R2.5, R5.1, R5.2).
@@ -559,18 +615,7 @@ fn r2_6_a_second_signal_ends_it_at_once() {
     for number in 1..=400 {
         place.item(number, 0);
     }
-    let mut command = place.command(&["start", "-v", "--log-format", "json"]);
-    command.stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut poller = place.spawn(&mut command);
-    let _unread = poller.take_stderr();
-    let mut before = (0, Instant::now());
-    place.until("it hangs", || {
-        let now = place.lines("state/log/events.jsonl").len();
-        if now != before.0 {
-            before = (now, Instant::now());
-        }
-        now > 20 && before.1.elapsed() > Duration::from_millis(500)
-    });
+    let (mut poller, _unread) = hanging(&place);
     poller.signal("TERM");
     assert_eq!(place.run(&["status"]).code, Some(0));
     let since = Instant::now();

@@ -8,6 +8,7 @@
 
 mod bad_input;
 mod commands;
+mod cut_short;
 mod delivery;
 mod docs;
 mod engine_worlds;
@@ -16,6 +17,7 @@ mod exec_world;
 mod github_provider;
 mod inherited;
 mod lifecycle;
+mod lock_model;
 mod no_flock;
 mod pid1;
 mod restarts;

@@ -208,6 +208,66 @@ fn a_second_stop_does_not_cut_the_first_one_short() {
     assert!(said.contains("it still runs"), "{said}");
 }
 
+/// R2.2, R2.6. Given a poller that takes a moment to say that it was asked, when many
+/// `stop` it at the same moment, then it gets one signal and ends gracefully, and each
+/// of them returns when it is gone.
+#[test]
+fn stops_at_the_same_moment_are_one_stop() {
+    let scratch = Scratch::new();
+    let mut poller = StandIn::ready("dazed", &scratch);
+    fs::create_dir(scratch.state().join("requests")).expect("it can be made");
+    let gone = Ok(Stopped::Gone {
+        pid: Some(poller.pid()),
+    });
+    let together = std::sync::Barrier::new(10);
+    std::thread::scope(|scope| {
+        let stop = || {
+            scope.spawn(|| {
+                together.wait();
+                run(&scratch, LONG)
+            })
+        };
+        let mut stops: Vec<_> = (0..10).map(|_| stop()).collect();
+        // Two signals in the same instant are one to it; these would be more.
+        poller.until("asked");
+        stops.extend((0..10).map(|_| stop()));
+        for stop in stops {
+            let stopped = stop.join().expect("no panic");
+            // One that the machine let wait may have found nobody any more.
+            let late = |e: &Error| e.to_string().contains("no poller is running");
+            assert!(
+                stopped == gone || stopped.as_ref().is_err_and(late),
+                "{stopped:?}"
+            );
+        }
+    });
+    assert_eq!(poller.end().0, Some(0), "a second signal ends it with 130");
+}
+
+/// R2.6. Given a poller that hangs and never says that it was asked, when it is stopped
+/// once more, then that is its second signal; and a `stop` whose time is over
+/// before its turn comes gives up with the others.
+#[test]
+fn a_later_stop_ends_a_poller_that_hangs() {
+    let scratch = Scratch::new();
+    let mut poller = StandIn::ready("mute", &scratch);
+    fs::create_dir(scratch.state().join("requests")).expect("it can be made");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| said(run(&scratch, 5 * SHORT)));
+        poller.until("asked");
+        // While the first one waits, this one never gets its turn.
+        assert!(said(run(&scratch, SHORT)).contains("it still runs"));
+        assert!(first.join().expect("no panic").contains("it still runs"));
+    });
+    assert_eq!(
+        run(&scratch, LONG),
+        Ok(Stopped::Gone {
+            pid: Some(poller.pid())
+        })
+    );
+    assert_eq!(poller.end().0, Some(130));
+}
+
 /// R2.4. Given a poller that has the lock and has not said yet who it is,
 /// when `stop` runs, then it waits for that and ends it.
 #[test]

@@ -12,7 +12,7 @@ pub const CONCURRENT: RangeInclusive<u64> = 1..=64;
 /// Allowed `retry_seconds`.
 pub const RETRY_PAUSE: RangeInclusive<f64> = 0.0..=3600.0;
 /// Allowed `drain_seconds`.
-pub const DRAIN: RangeInclusive<f64> = 0.0..=3600.0;
+pub const DRAIN: RangeInclusive<f64> = 1.0..=3600.0;
 /// Allowed `timeout_seconds`: up to a week.
 pub const TIMEOUT: RangeInclusive<f64> = 0.1..=604_800.0;
 

@@ -176,9 +176,9 @@ fn same(a: &Value, b: &Value) -> bool {
         (Value::Object(a), Value::Object(b)) => {
             let its = |name: &str| b.properties.iter().find(|p| p.name.as_str() == name);
             a.properties.len() == b.properties.len()
-                && a.properties.iter().all(|p| {
-                    its(p.name.as_str()).is_some_and(|other| same(&p.value, &other.value))
-                })
+                && a.properties
+                    .iter()
+                    .all(|p| its(p.name.as_str()).is_some_and(|other| same(&p.value, &other.value)))
         }
         (Value::NullKeyword(_), Value::NullKeyword(_)) => true,
         _ => false,

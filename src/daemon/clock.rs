@@ -187,7 +187,10 @@ mod tests {
             assert_eq!(quiet.jump_since(before), None, "{quiet:?}");
         }
         let jump = |look: Look| look.jump_since(before);
-        assert_eq!(jump(at(11 * day + 1, 501)), Some(Jump::Forward(seconds(day))));
+        assert_eq!(
+            jump(at(11 * day + 1, 501)),
+            Some(Jump::Forward(seconds(day)))
+        );
         assert_eq!(jump(at(9 * day + 1, 501)), Some(Jump::Back(seconds(day))));
         // Hidden from the wall clock alone: an hour passed, and it was set back by half of it.
         assert_eq!(

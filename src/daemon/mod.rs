@@ -4,13 +4,18 @@
 pub mod clock;
 pub mod dispatch;
 pub mod fetch;
+pub mod health;
 pub mod holder;
+pub mod life;
 pub mod lifecycle;
 pub mod places;
 pub mod poll;
+pub mod rearm;
+pub mod reload;
 pub mod runlock;
 pub mod signals;
 #[cfg(test)]
 mod stand_in;
+pub mod steps;
 pub mod stop;
 pub mod threads;

@@ -11,6 +11,7 @@
 use super::clock::Mono;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::mutant;
 use crate::os::signals::{self, Signal};
 use crate::os::wait;
 use crate::os::wake::Wake;
@@ -73,6 +74,9 @@ fn on_signal(ask: StopAsk) -> impl FnMut() + Send + 'static {
     move || {
         if !ask.stop.raised() {
             ask.stop.raise();
+            return;
+        }
+        if mutant::is("second-signal-ignored") {
             return;
         }
         ask.now.raise();

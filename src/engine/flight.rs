@@ -7,6 +7,7 @@ use super::entry::Entry;
 use super::record::{HISTORY, Record};
 use super::step::Step;
 use super::time::Time;
+use crate::mutant;
 
 impl Engine {
     /// Brings the queue of due times up to date with a record.
@@ -72,7 +73,8 @@ impl Engine {
         let Some(held) = self.records.get_mut(slug) else {
             return;
         };
-        held.record.clamp_times(now);
+        held.record
+            .clamp_times(now, &super::cycle::budget(&self.setup, feed));
         let item = held.record.item.clone();
         let rearmed = held
             .record
@@ -205,6 +207,7 @@ impl Engine {
                     .undelivered
                     .insert(name, format!("not now: {reason}"));
             }
+            Verdict::Released if mutant::is("abandoned-not-reported") => steps.clear(),
             Verdict::Released => {
                 steps = vec![
                     Step::Log(delivery_entry(now, "dispatch.abandoned", &delivery)),

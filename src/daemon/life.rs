@@ -41,6 +41,9 @@ pub type Providers = Vec<Option<Box<dyn providers::Provider>>>;
 /// The sinks, by name.
 pub type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 
+/// Opens the sinks of a config.
+pub type OpenSinks<'a> = dyn Fn(&Config) -> Sinks + 'a;
+
 /// Builds a life of `config` over what the ledger and the last `run.json` know.
 /// Beside it comes what is to be logged about files that were damaged.
 ///
@@ -50,7 +53,7 @@ pub type Sinks = BTreeMap<String, Arc<dyn Sink>>;
 pub fn begin(
     config: &Config,
     once: bool,
-    sinks: Sinks,
+    open_sinks: &OpenSinks,
     ledger: &mut Ledger,
     run: &RunInfo,
     stop: &Arc<Wake>,
@@ -75,6 +78,7 @@ pub fn begin(
         once,
     };
     let end = Arc::new(Wake::under(stop).map_err(no_room)?);
+    let sinks = open_sinks(config);
     let dispatch = Dispatch::start(sinks, config.max_concurrent, &end).map_err(no_room)?;
     let mut engine = Engine::new(setup, states, ledger.pending()?);
     for source in &run.sources {

@@ -66,7 +66,8 @@ pub fn start(watched: Watched, once: bool, voice: &mut dyn Voice) -> Result<Repo
         Ok(lock) => lock,
         Err(refused) => return Err(blocked(&layout, refused, voice)),
     };
-    let lived = run(watched, once, voice, &ask, &layout, &mut lock);
+    let sinks = |config: &Config| life::open_sinks(config, &layout);
+    let lived = run(watched, once, &sinks, voice, &ask, &layout, &mut lock);
     let released = lock.release();
     let report = lived?;
     released?;
@@ -103,6 +104,7 @@ fn blocked(layout: &Layout, refused: Refused, voice: &mut dyn Voice) -> Error {
 fn run(
     watched: Watched,
     once: bool,
+    open_sinks: &life::OpenSinks,
     voice: &mut dyn Voice,
     ask: &StopAsk,
     layout: &Layout,
@@ -133,8 +135,7 @@ fn run(
     for warning in watched.warnings() {
         say(&Entry::new(clock::now(), "poller.warning").with("reason", warning.clone()));
     }
-    let sinks = life::open_sinks(config, layout);
-    let (mut life, aside) = life::begin(config, once, sinks, &mut ledger, &run, &ask.stop)?;
+    let (mut life, aside) = life::begin(config, once, open_sinks, &mut ledger, &run, &ask.stop)?;
     aside.iter().for_each(&mut say);
     life.engine.lived_until(last.latest());
     let (stop, now) = watch(ask)?;
@@ -146,6 +147,7 @@ fn run(
         layout: layout.clone(),
         run,
         lock,
+        open_sinks,
         asked: ask.stop.clone(),
         stop,
         now,
@@ -250,3 +252,6 @@ fn watch(ask: &StopAsk) -> Result<(Receiver<()>, Receiver<()>), Error> {
         .zip(now)
         .ok_or_else(|| Error::new("cannot start a thread", "too few channels"))
 }
+
+#[cfg(test)]
+mod tests;

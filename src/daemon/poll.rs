@@ -8,7 +8,7 @@
 
 use super::clock::{self, Boot, Look, Mono};
 use super::fetch::{Fetch, vanished};
-use super::life::Life;
+use super::life::{Life, OpenSinks};
 use super::runlock::{PutRight, RunLock};
 use crate::config::{Edit, Watched};
 use crate::engine::entry::{Entry, Level};
@@ -55,6 +55,8 @@ pub struct Poller<'a> {
     pub run: RunInfo,
     /// The lock, put right at each cycle.
     pub lock: &'a mut RunLock,
+    /// Opens the sinks of a config.
+    pub open_sinks: &'a OpenSinks<'a>,
     /// Raised by the first signal.
     pub asked: Arc<Wake>,
     /// Told of a stop by a closed channel.

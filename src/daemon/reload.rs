@@ -74,9 +74,9 @@ impl Poller<'_> {
     }
 
     fn begin_life(&mut self, config: &Config) -> Result<Life, Error> {
-        let sinks = life::open_sinks(config, &self.layout);
         let (ledger, run) = (&mut self.ledger, &self.run);
-        let (life, aside) = life::begin(config, self.once, sinks, ledger, run, &self.asked)?;
+        let (life, aside) =
+            life::begin(config, self.once, self.open_sinks, ledger, run, &self.asked)?;
         for entry in &aside {
             self.log(entry);
         }
@@ -117,19 +117,12 @@ impl Poller<'_> {
     }
 }
 
-/// What cannot change under a running poller, if it did: where its state and its lock are.
+/// What cannot change under a running poller, if it did: where its state is, and so its lock.
 fn immovable(now: &Config, then: &Config) -> Option<Error> {
-    let (key, now, then) = if now.state_dir != then.state_dir {
-        ("state_dir", &now.state_dir, &then.state_dir)
-    } else if now.pidfile != then.pidfile {
-        ("pidfile", &now.pidfile, &then.pidfile)
-    } else {
-        return None;
-    };
-    if mutant::is("reload-state-dir-accepted") {
+    if now.state_dir == then.state_dir || mutant::is("reload-state-dir-accepted") {
         return None;
     }
-    let (now, then) = (now.display(), then.display());
-    let doing = format!("cannot change {key} from {now} to {then} while the poller runs");
+    let (now, then) = (now.state_dir.display(), then.state_dir.display());
+    let doing = format!("cannot change state_dir from {now} to {then} while the poller runs");
     Some(Error::new(doing, "").hint("stop and start it to use the new config"))
 }

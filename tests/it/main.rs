@@ -7,6 +7,7 @@
 )]
 
 mod bad_input;
+mod clocks;
 mod commands;
 mod delivery;
 mod docs;
@@ -15,6 +16,8 @@ mod exec_sink;
 mod exec_world;
 mod github_provider;
 mod lifecycle;
+mod reload;
 mod restarts;
 mod rooms;
+mod stopping;
 mod world;

@@ -210,7 +210,7 @@ fn c130_after_a_panic_cycles_and_the_stop_go_on_and_the_exit_code_tells() {
         "{why}"
     );
     assert_eq!(calls.load(Ordering::SeqCst), 4);
-    let mut ledger = Ledger::open(Layout::new(&place.scratch.state())).expect("it is whole");
+    let mut ledger = Ledger::open(Layout::new(place.scratch.state())).expect("it is whole");
     assert_eq!(ledger.pending(), Ok(vec![]));
     for number in 1..=3 {
         let item = format!("dir:inbox#{number}").parse().expect("a ref");
@@ -300,7 +300,7 @@ fn c089_a_stop_is_honoured_while_the_config_changes() {
     assert!(place.entries("config.reloaded").is_empty());
     let item = "dir:inbox#1".parse().expect("a ref");
     let slug = crate::engine::delivery::Slug::new("inbox", &item);
-    let mut ledger = Ledger::open(Layout::new(&place.scratch.state())).expect("it is whole");
+    let mut ledger = Ledger::open(Layout::new(place.scratch.state())).expect("it is whole");
     let record = ledger
         .load(&slug)
         .expect("it is whole")

@@ -325,6 +325,7 @@ fn status_tells_not_running_from_dead() {
         names,
         [
             "config",
+            "config_error",
             "gave_up",
             "hosts",
             "last_cycle",

@@ -11,7 +11,7 @@ use super::when::count;
 use crate::config::checked::Config;
 use crate::daemon::clock::{self, Mono};
 use crate::daemon::holder::{Holder, settled};
-use crate::daemon::lifecycle::apply_requests;
+use crate::daemon::rearm::apply_requests;
 use crate::daemon::runlock::Refused;
 use crate::engine::delivery::{Key, delivery_id};
 use crate::engine::record::Record;

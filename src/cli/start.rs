@@ -5,7 +5,7 @@ use super::args::{Global, LogFormat, Start, Verbosity};
 use super::events;
 use super::out::{Out, Running};
 use super::when::count;
-use crate::config::Overrides;
+use crate::config::{self, Env, Overrides, Watched};
 use crate::daemon::lifecycle::{Report, start};
 use crate::daemon::poll::Voice;
 use crate::engine::entry::{Entry, Level};
@@ -19,9 +19,11 @@ pub(super) fn run(global: &Global, args: &Start, out: &mut Out) -> Result<Exit, 
         max_retries: args.max_retries,
         ..super::overrides(global)
     };
-    let (config, warnings) = super::config(global, &overrides)?;
+    let env = Env::of_process()?;
+    let file = config::find(global.config.as_deref(), &env)?;
+    let watched = Watched::open(file, overrides, env)?;
     let mut narrator = Narrator::new(global);
-    let report = start(&config, &warnings, args.once, &mut narrator)?;
+    let report = start(watched, args.once, &mut narrator)?;
     if args.once {
         out.line(summary(&report));
         for complaint in &report.complaints {

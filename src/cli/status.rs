@@ -44,6 +44,8 @@ struct Report {
     gave_up: usize,
     /// Why nothing can be recorded at present, and so nothing is delivered.
     store_error: Option<String>,
+    /// Why the config as it is now is not used, but the one before it.
+    config_error: Option<String>,
     /// The sources, as they fared in the last cycle.
     sources: Vec<SourceInfo>,
     /// What the trackers' hosts allow.
@@ -116,6 +118,7 @@ fn look(places: Places) -> Result<Report, Error> {
         state_dir: places.state_dir,
         next_cycle_at: live.and_then(|r| r.next_cycle_at),
         store_error,
+        config_error: live.and_then(|r| r.config_error.clone()),
         last_cycle: run.as_ref().and_then(|r| r.last_cycle.clone()),
         sources: run.map(|r| r.sources).unwrap_or_default(),
         pending,
@@ -181,6 +184,11 @@ fn print(report: &Report, now: Time, out: &mut Out) {
     out.line(format_args!("state       {}", report.state_dir.display()));
     if let Some(config) = &report.config {
         out.line(format_args!("config      {}", config.display()));
+    }
+    if let Some(why) = &report.config_error {
+        out.line(format_args!(
+            "the config was changed and is not used, the one before is kept: {why}"
+        ));
     }
     if let Some(cycle) = &report.last_cycle {
         let cut = if cycle.interrupted {

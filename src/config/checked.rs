@@ -20,6 +20,8 @@ pub struct Config {
     pub max_concurrent: usize,
     /// The first pause after a failed attempt; later ones are four times the one before, up to an hour.
     pub retry_pause: Duration,
+    /// How long a stop waits for what neither goes on alone nor can be cut short.
+    pub drain: Duration,
     /// The text that marks our own comments.
     pub self_marker: String,
     /// The sources, in the order of the file.

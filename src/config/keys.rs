@@ -11,6 +11,8 @@ pub const RETRIES: RangeInclusive<u64> = 0..=100;
 pub const CONCURRENT: RangeInclusive<u64> = 1..=64;
 /// Allowed `retry_seconds`.
 pub const RETRY_PAUSE: RangeInclusive<f64> = 0.0..=3600.0;
+/// Allowed `drain_seconds`.
+pub const DRAIN: RangeInclusive<f64> = 1.0..=3600.0;
 /// Allowed `timeout_seconds`: up to a week.
 pub const TIMEOUT: RangeInclusive<f64> = 0.1..=604_800.0;
 
@@ -62,6 +64,7 @@ pub const TOP: Place = Place {
         key("max_retries", "whole number", "3"),
         key("max_concurrent_deliveries", "whole number", "4"),
         key("retry_seconds", "number", "10"),
+        key("drain_seconds", "number", "10"),
         key("authorized_users", "list of texts", "[]"),
         key("authorized_associations", "list of texts", "[]"),
         key("self_marker", "text", "\"<!-- idempoll -->\""),
@@ -254,6 +257,7 @@ mod tests {
             whole(&CONCURRENT)
         );
         assert_eq!(range("/properties/retry_seconds"), some(&RETRY_PAUSE));
+        assert_eq!(range("/properties/drain_seconds"), some(&DRAIN));
         assert_eq!(
             range("/$defs/exec/properties/timeout_seconds"),
             some(&TIMEOUT)

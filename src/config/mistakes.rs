@@ -29,6 +29,7 @@ const FULL: &str = r#"{
   "max_retries": 5,
   "max_concurrent_deliveries": 2,
   "retry_seconds": 0.5,
+  "drain_seconds": 2.5,
   "authorized_users": ["OctoCat", "helper[bot]"],
   "authorized_associations": ["member"],
   "self_marker": "<!-- us -->",
@@ -102,6 +103,7 @@ fn a_small_config_gets_the_documented_defaults() {
     assert_eq!(config.interval, Duration::from_secs(60));
     assert_eq!(config.max_concurrent, 4);
     assert_eq!(config.retry_pause, Duration::from_secs(10));
+    assert_eq!(config.drain, Duration::from_secs(10));
     assert_eq!(config.self_marker, "<!-- idempoll -->");
     let policy = &config.sources[0].policy;
     assert_eq!(policy.authorized_users, ["octocat"]);
@@ -131,6 +133,7 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
     assert_eq!(config.interval, Duration::from_secs(30));
     assert_eq!(config.max_concurrent, 2);
     assert_eq!(config.retry_pause, Duration::from_millis(500));
+    assert_eq!(config.drain, Duration::from_millis(2500));
     assert_eq!(config.self_marker, "<!-- us -->");
     let [api, inbox] = config.sources.as_slice() else {
         panic!("there are two sources");
@@ -255,7 +258,7 @@ fn c135_a_misspelt_or_doubled_key_is_refused_with_its_full_path() {
             "{path}: {text}"
         );
     }
-    assert_eq!(tried, 30);
+    assert_eq!(tried, 31);
 }
 
 /// Given one repository or sink reached by two routes, when the config is
@@ -392,6 +395,9 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("{\n  //", "{ \"max_concurrent_deliveries\": 0,\n  //", "1:32: max_concurrent_deliveries: 0 is not between 1 and 64"),
     ("{\n  //", "{ \"max_concurrent_deliveries\": 65,\n  //", "1:32: max_concurrent_deliveries: 65 is not between 1 and 64"),
     ("{\n  //", "{ \"retry_seconds\": -0.1,\n  //", "1:20: retry_seconds: -0.1 is not between 0 and 3600"),
+    ("{\n  //", "{ \"drain_seconds\": 3601,\n  //", "1:20: drain_seconds: 3601 is not between 1 and 3600"),
+    ("{\n  //", "{ \"drain_seconds\": 0.9,\n  //", "1:20: drain_seconds: 0.9 is not between 1 and 3600"),
+    ("{\n  //", "{ \"drain_seconds\": \"10\",\n  //", "1:20: drain_seconds: must be a number, not a text"),
     ("{\n  //", "{ \"retry_seconds\": 1e999,\n  //", "1:20: retry_seconds: 1e999 is not between 0 and 3600"),
     ("{\n  //", "{ \"retry_seconds\": {},\n  //", "1:20: retry_seconds: must be a number, not an object"),
     ("{\n  //", "{ \"self_marker\": \"\",\n  //", "1:18: self_marker: must not be empty"),

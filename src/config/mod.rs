@@ -2,7 +2,7 @@
 //!
 //! [`load`] reads a file and gives the [`checked::Config`] every other room
 //! works with, or one error that lists everything wrong with it. [`find`]
-//! says which file that is. Every key stands in [`keys`], which the pages
+//! says which file that is, and [`Watched`] reads it again while a poller runs. Every key stands in [`keys`], which the pages
 //! `docs/config.md` and `docs/config.schema.json` are tested against.
 //!
 //! The config holds no secrets, only where they are: [`secret`] reads them.
@@ -22,8 +22,10 @@ mod source;
 mod spot;
 mod url;
 mod values;
+mod watched;
 
 pub use place::{Env, absolute, find};
+pub use watched::{Edit, Look, Watched};
 
 use crate::error::Error;
 use checked::Config;

@@ -141,6 +141,50 @@ pub(super) fn parse<'a>(text: &'a str, found: &Found) -> Option<Value<'a>> {
     }
 }
 
+/// The keys of the top level whose values differ between two texts, in the
+/// order of `after`, those that are gone last. None of a text that is no object.
+pub(super) fn changed_keys(before: &str, after: &str) -> Vec<String> {
+    let found = Found::default();
+    let (Some(Value::Object(before)), Some(Value::Object(after))) =
+        (parse(before, &found), parse(after, &found))
+    else {
+        return Vec::new();
+    };
+    let here = after.properties.iter().filter(|new| {
+        let old = before.get(new.name.as_str());
+        !old.is_some_and(|old| same(&old.value, &new.value))
+    });
+    let gone = before
+        .properties
+        .iter()
+        .filter(|old| after.get(old.name.as_str()).is_none());
+    here.chain(gone)
+        .map(|property| property.name.as_str().to_string())
+        .collect()
+}
+
+/// Whether two values mean the same, wherever they stand and however they are laid out.
+fn same(a: &Value, b: &Value) -> bool {
+    match (a, b) {
+        (Value::StringLit(a), Value::StringLit(b)) => a.value == b.value,
+        (Value::NumberLit(a), Value::NumberLit(b)) => a.value == b.value,
+        (Value::BooleanLit(a), Value::BooleanLit(b)) => a.value == b.value,
+        (Value::Array(a), Value::Array(b)) => {
+            let both = a.elements.iter().zip(&b.elements);
+            a.elements.len() == b.elements.len() && both.into_iter().all(|(a, b)| same(a, b))
+        }
+        (Value::Object(a), Value::Object(b)) => {
+            let its = |name: &str| b.properties.iter().find(|p| p.name.as_str() == name);
+            a.properties.len() == b.properties.len()
+                && a.properties
+                    .iter()
+                    .all(|p| its(p.name.as_str()).is_some_and(|other| same(&p.value, &other.value)))
+        }
+        (Value::NullKeyword(_), Value::NullKeyword(_)) => true,
+        _ => false,
+    }
+}
+
 /// What the parser minded, in the user's words.
 fn why(kind: &ParseErrorKind) -> String {
     match kind {
@@ -207,6 +251,17 @@ mod tests {
         assert_eq!(read(&file).as_deref(), Ok("{\r\n}"), "no byte-order mark");
         std::fs::write(&file, "").expect("a temporary file");
         assert_eq!(read(&file).as_deref(), Ok(""));
+    }
+
+    #[test]
+    fn changed_keys_are_those_that_mean_something_else() {
+        let before = r#"{ "a": 1, "b": [1, { "x": true, "y": "z" }], "c": null, "d": 1 }"#;
+        let after = "{ // moved and laid out anew\n \"c\": null, \"b\": [1,\n{ \"y\": \"\\u007a\", \"x\": true }],
+            \"a\": 2, \"e\": {}, }";
+        assert_eq!(changed_keys(before, after), ["a", "e", "d"]);
+        assert!(changed_keys(before, before).is_empty());
+        assert_eq!(changed_keys("{\"a\": [1]}", "{\"a\": [1, 1]}"), ["a"]);
+        assert!(changed_keys("[", after).is_empty());
     }
 
     #[test]

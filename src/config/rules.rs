@@ -92,10 +92,12 @@ impl<'r> Rules<'r> {
         };
         let interval = whole("interval_seconds", keys::INTERVAL, 60);
         let concurrent = whole("max_concurrent_deliveries", keys::CONCURRENT, 4);
-        let pause = match top.get("retry_seconds") {
-            Some(spot) => spot.number(keys::RETRY_PAUSE),
-            None => Some(10.0),
+        let seconds = |key, range, default| match top.get(key) {
+            Some(spot) => spot.number(range),
+            None => Some(default),
         };
+        let pause = seconds("retry_seconds", keys::RETRY_PAUSE, 10.0);
+        let drain = seconds("drain_seconds", keys::DRAIN, 10.0);
         let marker = match top.get("self_marker") {
             Some(spot) => spot.text(),
             None => Some(keys::SELF_MARKER.to_string()),
@@ -126,6 +128,7 @@ impl<'r> Rules<'r> {
             interval: Duration::from_secs(self.overrides.interval.or(interval)?),
             max_concurrent: usize::try_from(concurrent?).ok()?,
             retry_pause: Duration::from_secs_f64(pause?),
+            drain: Duration::from_secs_f64(drain?),
             self_marker: marker?,
             sources: sources?,
             sinks: sinks?,

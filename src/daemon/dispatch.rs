@@ -8,6 +8,7 @@
 
 use super::threads;
 use crate::engine::delivery::{Delivery, Outcome, Slug};
+use crate::mutant;
 use crate::os::wake::Wake;
 use crate::sinks::Sink;
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -34,6 +35,8 @@ pub struct Dispatch {
     pools: BTreeMap<String, Pool>,
     back: Receiver<Settled>,
     faults: Arc<AtomicUsize>,
+    /// Runs of an earlier poller that nobody watches yet.
+    unwatched: Vec<Delivery>,
 }
 
 struct Pool {
@@ -93,6 +96,7 @@ impl Dispatch {
             pools,
             back,
             faults,
+            unwatched: Vec::new(),
         })
     }
 
@@ -110,18 +114,36 @@ impl Dispatch {
 
     /// Waits for a run of an earlier poller on a thread of its own, so that no
     /// worker is held up by it. There are at most as many as it had workers.
-    pub fn adopt(&self, delivery: Delivery) {
+    /// Without room for the thread, [`Dispatch::adopt_again`] does it.
+    pub fn adopt(&mut self, delivery: Delivery) {
+        if self.watch(&delivery).is_err() && !mutant::is("adoption-forgotten") {
+            self.unwatched.push(delivery);
+        }
+    }
+
+    /// Tries again what there was no room for, and gives it back once a stop is
+    /// asked for. To be called now and then.
+    pub fn adopt_again(&mut self) {
+        for delivery in std::mem::take(&mut self.unwatched) {
+            let stopping = self.pools.values().any(|p| p.worker.stop.raised());
+            match stopping {
+                true => self.report(delivery, Outcome::LeftRunning),
+                false => self.adopt(delivery),
+            }
+        }
+    }
+
+    fn watch(&self, delivery: &Delivery) -> io::Result<()> {
         let Some(pool) = self.pools.get(&delivery.sink) else {
-            return self.report(delivery, Outcome::LeftRunning);
+            self.report(delivery.clone(), Outcome::LeftRunning);
+            return Ok(());
         };
         let (worker, adopted) = (pool.worker.clone(), delivery.clone());
         let watch = move || {
             let outcome = worker.guarded(&adopted, |sink, stop| sink.wait(&adopted, stop));
             worker.report(&adopted, outcome);
         };
-        if threads::spawn(&format!("adopted-{}", pool.worker.name), watch).is_err() {
-            self.report(delivery, Outcome::LeftRunning);
-        }
+        threads::spawn(&format!("adopted-{}", pool.worker.name), watch).map(drop)
     }
 
     /// The sink named `name`.
@@ -153,7 +175,7 @@ impl Worker {
     /// Works until there is nothing more to come. Says whether it must be replaced.
     fn work(&self) -> bool {
         while let Ok(delivery) = self.queue.recv() {
-            if self.stop.raised() {
+            if self.stop.raised() && !mutant::is("stop-begins-new") {
                 self.report(&delivery, Outcome::Released);
                 continue;
             }
@@ -278,7 +300,7 @@ mod tests {
     /// are delivered, then the third fails with the reason and the other nine arrive (C129).
     #[test]
     fn c129_a_panic_is_a_failed_try_and_the_worker_is_replaced() {
-        let (dispatch, _stop) = touchy(1);
+        let (mut dispatch, _stop) = touchy(1);
         for number in 1..=10 {
             dispatch.deliver(delivery(number));
             let settled = next(&dispatch);
@@ -297,6 +319,27 @@ mod tests {
         assert_eq!(dispatch.faults(), 1);
         dispatch.adopt(delivery(4));
         assert!(matches!(next(&dispatch).outcome, Outcome::Failed { .. }));
+    }
+
+    /// Given a run of an earlier poller and no room for a thread to watch it, when there is
+    /// room again, then it is watched after all; and a stop meanwhile gives it back (R5.4, R6.3).
+    #[test]
+    fn r6_3_a_run_that_could_not_be_watched_is_watched_later() {
+        let (mut dispatch, stop) = touchy(1);
+        threads::scarcity::refuse(2);
+        dispatch.adopt(delivery(4));
+        dispatch.adopt_again();
+        assert!(dispatch.back().is_empty(), "nothing is known of it");
+        dispatch.adopt_again();
+        // It was waited for: this sink panics over that.
+        assert!(matches!(next(&dispatch).outcome, Outcome::Failed { .. }));
+        threads::scarcity::refuse(1);
+        dispatch.adopt(delivery(5));
+        stop.raise();
+        dispatch.adopt_again();
+        assert_eq!(next(&dispatch).outcome, Outcome::LeftRunning);
+        dispatch.adopt_again();
+        assert!(dispatch.back().is_empty(), "and it is given back once");
     }
 
     /// Given a stop, when a delivery is picked up, then it is given back untried (R5.1).

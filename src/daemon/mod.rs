@@ -5,15 +5,20 @@ pub mod claims;
 pub mod clock;
 pub mod dispatch;
 pub mod fetch;
+pub mod health;
 pub mod holder;
+pub mod life;
 pub mod lifecycle;
 pub mod places;
 pub mod poll;
 #[cfg(test)]
 mod race;
+pub mod rearm;
+pub mod reload;
 pub mod runlock;
 pub mod signals;
 #[cfg(test)]
 mod stand_in;
+pub mod steps;
 pub mod stop;
 pub mod threads;

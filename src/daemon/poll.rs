@@ -1,30 +1,34 @@
-//! The driver: carries out the engine's steps and tells it what happened.
+//! The driver: when which of the engine's steps is carried out.
 //!
 //! This runs on the main thread, which alone writes records, cursors, the run
 //! information and the event log. It waits in one place only, for whichever
 //! comes first: an outcome, something a listing says, a signal, or a time.
+//! `steps` carries the steps out, `reload` sees to a changed config, `health`
+//! writes `run.json`.
 
-use super::clock::{self, Mono};
-use super::dispatch::Dispatch;
-use super::fetch::{Fetch, Said, vanished};
+use super::clock::{self, Boot, Look, Mono};
+use super::fetch::{Fetch, vanished};
+use super::life::{Life, OpenSinks};
 use super::runlock::{PutRight, RunLock};
-use crate::engine::cycle::Engine;
-use crate::engine::delivery::Slug;
+use crate::config::{Edit, Watched};
 use crate::engine::entry::{Entry, Level};
-use crate::engine::saving::Unsaved;
-use crate::engine::step::{Fact, Found, Step, Summary};
-use crate::engine::time::Time;
+use crate::engine::step::{Fact, Step, Summary};
 use crate::error::Error;
 use crate::mutant;
-use crate::providers::{Ask, Provider};
+use crate::os::wake::Wake;
+use crate::sinks::child;
 use crate::store::requests::{self, Verb};
-use crate::store::run_info::{LastCycle, RunInfo, SourceInfo};
-use crate::store::{Layout, Ledger, LoadError, journal::Journal};
+use crate::store::run_info::RunInfo;
+use crate::store::{Layout, Ledger, journal::Journal};
 use crossbeam_channel::{Receiver, after, never, select};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How often requests are looked for while nothing happens; `retry` promises a second.
 const TICK: Duration = Duration::from_millis(900);
+
+/// How long a stop may take before it is said what it waits for.
+const SILENCE: Duration = Duration::from_millis(500);
 
 /// What the poller says while it runs.
 pub trait Voice {
@@ -36,50 +40,49 @@ pub trait Voice {
     fn complain(&mut self, error: &Error);
 }
 
-/// Makes the provider of a feed anew, by its place.
-pub type Reopen<'a> = dyn Fn(usize) -> Option<Box<dyn Provider>> + 'a;
-
 /// The driver.
 pub struct Poller<'a> {
-    /// What decides.
-    pub engine: Engine,
+    /// The config in use, and its file.
+    pub watched: Watched,
+    /// What was built from that config.
+    pub life: Life,
     /// Records and cursors.
     pub ledger: Ledger,
     /// The event log.
     pub journal: Journal,
-    /// The workers.
-    pub dispatch: Dispatch,
     /// Where state is.
     pub layout: Layout,
     /// What `run.json` says.
     pub run: RunInfo,
     /// The lock, put right at each cycle.
     pub lock: &'a mut RunLock,
-    /// The providers, by feed; `None` while one lists or was left behind.
-    pub providers: Vec<Option<Box<dyn Provider>>>,
-    /// Makes a provider anew that was left behind.
-    pub reopen: &'a Reopen<'a>,
+    /// Opens the sinks of a config.
+    pub open_sinks: &'a OpenSinks<'a>,
+    /// Raised by the first signal.
+    pub asked: Arc<Wake>,
     /// Told of a stop by a closed channel.
     pub stop: Receiver<()>,
     /// Told of a second signal by a closed channel.
     pub now: Receiver<()>,
-    /// From one cycle to the next.
-    pub interval: Duration,
     /// One cycle only.
     pub once: bool,
-    /// How long a stop may wait for what cannot be left running.
-    pub drain: Duration,
+    /// How many workers panicked in the lives before this one.
+    pub faults: usize,
     /// What is said to people.
     pub voice: &'a mut dyn Voice,
     /// The listing under way.
     pub fetch: Option<(usize, Fetch)>,
+    /// The config the next life is built from, and when this one ends at the latest.
+    pub coming: Option<(Box<Edit>, Mono)>,
+    /// The clocks, when they were last looked at.
+    pub looked: Look,
     /// Why `run.json` could not be written the last time; said once.
     pub said: Option<Error>,
 }
 
-/// How the poller's life ended.
+/// How the poller's run goes, and how it ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Life {
+pub struct Course {
     /// The last cycle, if one ended.
     pub last: Option<Summary>,
     /// A stop was asked for.
@@ -89,117 +92,185 @@ pub struct Life {
     /// It ended with something in hand: unsaved, or longer than its patience.
     pub unfinished: bool,
     give_up_at: Option<Mono>,
+    /// When it is said what the stop waits for.
+    say_at: Option<Mono>,
 }
 
 impl Poller<'_> {
     /// Polls until a stop, or for one cycle.
     ///
     /// # Errors
-    /// When the state directory is no longer ours.
-    pub fn live(mut self) -> Result<(Engine, Life, Dispatch, Journal, RunInfo), Error> {
-        let mut life = Life::default();
-        let mut next_cycle = Some(Mono::now());
+    /// When the state directory is no longer ours, or after a change of the config
+    /// neither that nor the one before can be used.
+    pub fn live(&mut self) -> Result<Course, Error> {
+        let mut course = Course::default();
+        let mut next_cycle = Some(Boot::now());
         // Looked for at once: what was asked for while nobody ran comes first.
-        let mut requests_at = Mono::now();
+        let mut tick = Mono::now();
         let mut begun = Mono::now();
         loop {
+            self.look_at_clocks(next_cycle);
             while let Some(step) = self.next_step() {
                 if let Some(summary) = self.carry_out(step) {
                     self.cycle_ended(&summary, next_cycle);
-                    life.last = Some(summary);
+                    course.last = Some(summary);
                 }
                 // The flag is looked at between any two steps, so also between items and sources.
-                self.look_for_stop(&mut life);
+                self.look_for_stop(&mut course);
             }
-            if self.look_for_stop(&mut life) {
+            if self.look_for_stop(&mut course) {
                 continue;
             }
-            let resting = self.engine.is_quiet() || self.engine.is_stuck();
-            if life.stopped && (resting || life.give_up_at.is_some_and(Mono::passed)) {
-                life.unfinished = !self.engine.is_quiet();
+            let quiet = self.life.engine.is_quiet();
+            let resting = quiet || self.life.engine.is_stuck();
+            if course.stopped && (resting || course.give_up_at.is_some_and(Mono::passed)) {
+                course.unfinished = !quiet;
                 break;
             }
-            let at_its_end = self.once && life.last.is_some() && resting;
-            if !life.stopped && (at_its_end || requests_at.passed()) {
-                requests_at = Mono::now().plus(TICK);
-                if self.take_requests() {
+            let over = |at: &Mono| quiet || at.passed();
+            if !course.stopped && self.coming.as_ref().is_some_and(|(_, at)| over(at)) {
+                self.renew()?;
+                next_cycle = Some(Boot::now());
+                continue;
+            }
+            let at_its_end = self.once && course.last.is_some() && resting;
+            if at_its_end || tick.passed() {
+                tick = Mono::now().plus(TICK);
+                self.life.dispatch.adopt_again();
+                child::collect();
+                let busy = course.stopped || self.coming.is_some();
+                if !busy && self.take_requests() {
                     continue;
                 }
             }
             if at_its_end {
-                life.unfinished = !self.engine.is_quiet();
+                course.unfinished = !quiet;
                 break;
             }
             // A cycle that takes longer than the interval is not begun anew beside itself.
-            let cycle_at = next_cycle.filter(|_| !life.stopped && !self.engine.is_cycling());
-            if cycle_at.is_some_and(Mono::passed) {
+            let free = !course.stopped && self.coming.is_none() && !self.life.engine.is_cycling();
+            let cycle_at = next_cycle.filter(|_| free);
+            if cycle_at.is_some_and(Boot::passed) {
                 self.put_lock_right()?;
+                if !self.once && self.look_at_config() {
+                    continue;
+                }
                 begun = Mono::now();
-                next_cycle = (!self.once).then(|| begun.plus(self.interval));
+                next_cycle = (!self.once).then(|| Boot::now().plus(self.watched.config().interval));
                 self.tell(Fact::CycleDue);
                 continue;
             }
             self.progress(begun);
-            let until = [cycle_at, life.give_up_at, Some(requests_at)];
-            self.wait(until.into_iter().flatten().min(), &life);
+            self.tell_what_is_waited_for(&mut course);
+            let give_up_at = course
+                .give_up_at
+                .or(self.coming.as_ref().map(|(_, at)| *at));
+            let patience = [give_up_at, course.say_at, Some(tick)];
+            let until = patience.into_iter().flatten().map(Mono::left);
+            let until = until.chain(cycle_at.map(Boot::left)).min();
+            self.wait(until.unwrap_or(TICK).min(TICK), &course);
         }
         self.voice.progress("");
-        Ok((self.engine, life, self.dispatch, self.journal, self.run))
+        Ok(course)
+    }
+
+    /// How many workers panicked so far.
+    #[must_use]
+    pub fn faults(&self) -> usize {
+        self.faults + self.life.dispatch.faults()
     }
 
     fn next_step(&mut self) -> Option<Step> {
-        self.engine.next(clock::now())
+        self.life.engine.next(clock::now())
     }
 
-    fn tell(&mut self, fact: Fact) {
-        self.engine.on(clock::now(), fact);
+    /// Hands the engine a fact, with the time.
+    pub(super) fn tell(&mut self, fact: Fact) {
+        self.life.engine.on(clock::now(), fact);
+    }
+
+    fn look_at_clocks(&mut self, next_cycle: Option<Boot>) {
+        let look = Look::now();
+        if let Some(jump) = look.jump_since(self.looked) {
+            self.clock_was_set(jump, next_cycle);
+        }
+        self.looked = look;
     }
 
     /// Says whether a stop was just asked for.
-    fn look_for_stop(&mut self, life: &mut Life) -> bool {
+    fn look_for_stop(&mut self, course: &mut Course) -> bool {
         let asked = |channel: &Receiver<()>| {
             matches!(
                 channel.try_recv(),
                 Err(crossbeam_channel::TryRecvError::Disconnected)
             )
         };
-        if !life.cut_short && asked(&self.now) {
-            life.cut_short = true;
-            life.give_up_at = Some(Mono::now());
+        if !course.cut_short && asked(&self.now) {
+            course.cut_short = true;
+            course.give_up_at = Some(Mono::now());
         }
-        if life.stopped || !asked(&self.stop) {
+        if course.stopped || !asked(&self.stop) {
             return false;
         }
-        if mutant::is("stop-between-cycles-alone") && self.engine.is_cycling() {
+        if mutant::is("stop-between-cycles-alone") && self.life.engine.is_cycling() {
             return false;
         }
-        life.stopped = true;
+        course.stopped = true;
         // Another `stop` that comes now waits with the first, and does not signal a second time.
         self.run.stop_asked_at = Some(clock::now());
         self.write_run();
-        let patience = Mono::now().plus(self.drain);
-        life.give_up_at.get_or_insert(patience);
+        let patience = Mono::now().plus(self.watched.config().drain);
+        course.give_up_at.get_or_insert(patience);
+        course.say_at = Some(Mono::now().plus(SILENCE));
         self.tell(Fact::StopAsked);
+        self.life.dispatch.adopt_again();
         true
     }
 
-    /// Waits for whatever comes first, at most until then.
-    fn wait(&mut self, until: Option<Mono>, life: &Life) {
-        let mut longest = until.map_or(TICK, Mono::left).min(TICK);
-        if let Some(at) = self.engine.wakes_at() {
+    /// A stop that takes a while says why, and how to have it end at once.
+    fn tell_what_is_waited_for(&mut self, course: &mut Course) {
+        if course.cut_short || !course.say_at.is_some_and(Mono::passed) {
+            return;
+        }
+        course.say_at = None;
+        let flying: Vec<String> = self
+            .life
+            .engine
+            .flying_now()
+            .map(|(id, sink)| format!("{id} to {sink}"))
+            .collect();
+        let what = match flying.as_slice() {
+            [] => "what is not recorded yet".to_string(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        };
+        let left = course.give_up_at.map_or(Duration::ZERO, Mono::left);
+        self.voice.complain(&Error::new(
+            format!(
+                "stopping: waiting up to {} s more for {what}",
+                left.as_secs() + 1
+            ),
+            "a second signal ends it at once",
+        ));
+    }
+
+    /// Waits for whatever comes first, at most so long.
+    fn wait(&mut self, longest: Duration, course: &Course) {
+        let mut longest = longest;
+        if let Some(at) = self.life.engine.wakes_at() {
             longest = longest.min(at.since(clock::now()).max(Duration::from_millis(1)));
         }
         let silent = never();
         let said = match &self.fetch {
-            Some((_, fetch)) if self.engine.listens() => fetch.said(),
+            Some((_, fetch)) if self.life.engine.listens() => fetch.said(),
             _ => &silent,
         };
         let deaf = never();
-        let stop = if life.stopped { &deaf } else { &self.stop };
-        let now = if life.cut_short { &deaf } else { &self.now };
+        let stop = if course.stopped { &deaf } else { &self.stop };
+        let now = if course.cut_short { &deaf } else { &self.now };
         let timeout = after(longest);
         select! {
-            recv(self.dispatch.back()) -> settled => {
+            recv(self.life.dispatch.back()) -> settled => {
                 if let Ok(s) = settled {
                     self.tell(Fact::Settled { slug: s.slug, sink: s.sink, outcome: s.outcome });
                 }
@@ -214,122 +285,8 @@ impl Poller<'_> {
         }
     }
 
-    fn hear(&mut self, said: Said) {
-        match said {
-            Said::Heard(heard) => self.tell(Fact::Heard(heard)),
-            Said::Ended(listing, provider) => {
-                if let Some((feed, _)) = self.fetch.take() {
-                    self.providers[feed] = provider;
-                }
-                self.tell(Fact::Listed(listing));
-            }
-        }
-    }
-
-    fn carry_out(&mut self, step: Step) -> Option<Summary> {
-        match step {
-            Step::Load(slug) => {
-                let found = self.load(&slug);
-                self.tell(Fact::Loaded { slug, found });
-            }
-            Step::SetAside(slug) => {
-                if let Err(e) = self.ledger.set_aside(&slug) {
-                    self.voice.complain(&e);
-                }
-            }
-            Step::Save(slug) => {
-                let saved = match self.engine.record(&slug) {
-                    Some(record) => self.ledger.save(&slug, record),
-                    None => Ok(()),
-                };
-                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
-            }
-            Step::SaveLater(slug) => {
-                let saved = match self.engine.record(&slug) {
-                    Some(record) => self.ledger.save_later(&slug, record),
-                    None => Ok(()),
-                };
-                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
-            }
-            Step::Flush => {
-                let flushed = self.ledger.flush();
-                self.answer(flushed, Unsaved::Batch, Fact::Flushed);
-            }
-            Step::SaveFeed(feed) => {
-                let slug = self.engine.feed_slug(feed).clone();
-                let saved = match self.engine.feed_to_save() {
-                    Some(state) => self.ledger.save_feed(&slug, state),
-                    None => Ok(()),
-                };
-                self.answer(saved, Unsaved::Feed, Fact::FeedSaved);
-            }
-            Step::List {
-                feed,
-                cursor,
-                watch_from,
-            } => {
-                let provider = self.providers[feed].take().or_else(|| (self.reopen)(feed));
-                let ask = Ask {
-                    cursor,
-                    watch_from,
-                    now: clock::now(),
-                };
-                if let Some(provider) = provider {
-                    let name = self.engine.feed_slug(feed).to_string();
-                    self.fetch = Some((feed, Fetch::start(&name, provider, ask)));
-                }
-            }
-            Step::Abandon => self.fetch = None,
-            Step::Deliver(delivery) => self.dispatch.deliver(delivery),
-            Step::Adopt(delivery) => self.dispatch.adopt(delivery),
-            Step::Settle(delivery) => {
-                let receipt = match self.dispatch.sink(&delivery.sink) {
-                    Some(sink) => sink.settle(&delivery),
-                    None => crate::engine::delivery::Receipt::Missing,
-                };
-                let (slug, sink) = (delivery.slug, delivery.sink);
-                self.tell(Fact::Receipt {
-                    slug,
-                    sink,
-                    receipt,
-                });
-            }
-            Step::Forget(delivery) => {
-                if let Some(sink) = self.dispatch.sink(&delivery.sink) {
-                    sink.forget(&delivery);
-                }
-            }
-            Step::Log(entry) => self.log(&entry),
-            Step::CycleEnded(summary) => return Some(summary),
-        }
-        None
-    }
-
-    fn load(&mut self, slug: &Slug) -> Found {
-        match self.ledger.load(slug) {
-            Ok(Some(record)) => Found::Record(Box::new(record)),
-            Ok(None) => Found::Nothing,
-            Err(LoadError::Damaged { reason, modified }) => Found::Damaged { reason, modified },
-            Err(LoadError::SetAside { modified }) => Found::SetAside { modified },
-            Err(e @ (LoadError::Unreadable { .. } | LoadError::Newer { .. })) => {
-                Found::Unreadable {
-                    reason: e.to_string(),
-                }
-            }
-        }
-    }
-
-    fn answer(&mut self, done: Result<(), Error>, what: Unsaved, fact: Fact) {
-        match done {
-            Ok(()) => self.tell(fact),
-            Err(e) => self.tell(Fact::SaveFailed {
-                what,
-                reason: e.to_string(),
-            }),
-        }
-    }
-
-    fn log(&mut self, entry: &Entry) {
+    /// Tells people, and the event log.
+    pub(super) fn log(&mut self, entry: &Entry) {
         self.voice.entry(entry);
         if entry.level == Level::Debug {
             return;
@@ -340,7 +297,7 @@ impl Poller<'_> {
         }
     }
 
-    fn warn(&mut self, reason: String) {
+    pub(super) fn warn(&mut self, reason: String) {
         let entry = Entry::new(clock::now(), "poller.warning").with("reason", reason);
         self.log(&entry);
     }
@@ -381,11 +338,11 @@ impl Poller<'_> {
                 )),
             }
         }
-        while let Some(step) = self.engine.next_save(clock::now()) {
+        while let Some(step) = self.life.engine.next_save(clock::now()) {
             self.carry_out(step);
         }
         // Done with only when what they asked for is durable; asked for again it does no harm.
-        if self.engine.store_trouble().is_some() {
+        if self.life.engine.store_trouble().is_some() {
             return false;
         }
         for (path, _) in &requests {
@@ -396,84 +353,20 @@ impl Poller<'_> {
         !requests.is_empty()
     }
 
-    fn cycle_ended(&mut self, summary: &Summary, next_cycle: Option<Mono>) {
-        let now = clock::now();
-        self.run.last_cycle = Some(LastCycle {
-            at: summary.started_at,
-            duration_ms: u64::try_from(now.since(summary.started_at).as_millis())
-                .unwrap_or(u64::MAX),
-            items: summary.items as u64,
-            delivered: summary.delivered,
-            failed: summary.failed,
-            interrupted: summary.interrupted,
-        });
-        self.run.next_cycle_at = next_cycle.map(|at| now.plus(at.left()));
-        self.write_run();
-    }
-
-    fn write_run(&mut self) {
-        update(&mut self.run, &self.engine);
-        match self.run.write(&self.layout.state_dir) {
-            Err(e) if self.said.as_ref() != Some(&e) => {
-                self.voice.complain(&e);
-                self.said = Some(e);
-            }
-            Err(_) => {}
-            Ok(()) => self.said = None,
-        }
-    }
-
     fn progress(&mut self, begun: Mono) {
-        if self.fetch.is_none() && self.engine.in_flight() == 0 {
+        if self.fetch.is_none() && self.life.engine.in_flight() == 0 {
             return self.voice.progress("");
         }
         if Mono::now().since(begun) > Duration::from_secs(1) {
-            let (pending, _) = self.engine.backlog();
+            let (pending, _) = self.life.engine.backlog();
             let doing = if self.fetch.is_some() {
                 "listing"
             } else {
                 "delivering"
             };
-            let done = self.engine.totals().delivered();
+            let done = self.life.engine.totals().delivered();
             self.voice
                 .progress(&format!("{doing}: {done} delivered, {pending} waiting"));
         }
     }
-}
-
-/// Brings the run information up to date with the engine.
-pub fn update(run: &mut RunInfo, engine: &Engine) {
-    let (pending, gave_up) = engine.backlog();
-    run.pending = pending as u64;
-    run.gave_up = gave_up as u64;
-    run.store_error = engine.store_trouble().map(|t| t.reason.clone());
-    let mut sources: Vec<SourceInfo> = Vec::new();
-    // A source with several feeds is as well as its worst one.
-    for (setup, health, items) in engine.health() {
-        let unread = health.item_errors.iter().next().map(|(what, why)| {
-            let count = health.item_errors.len();
-            format!("cannot read {count} of its items, the first is {what}: {why}")
-        });
-        let error = health.error.clone().or(unread);
-        let name = &setup.rules.source;
-        let worst = |a: Option<Time>, b: Option<Time>| a.into_iter().chain(b).min();
-        match sources.iter_mut().find(|s| s.name == *name) {
-            Some(source) => {
-                source.ok &= error.is_none();
-                source.items += items as u64;
-                source.error = source.error.take().or(error);
-                source.failing_since = worst(source.failing_since, health.failing_since);
-                source.last_listing_at = worst(source.last_listing_at, health.last_listing_at);
-            }
-            None => sources.push(SourceInfo {
-                name: name.clone(),
-                ok: error.is_none(),
-                error,
-                failing_since: health.failing_since,
-                items: items as u64,
-                last_listing_at: health.last_listing_at,
-            }),
-        }
-    }
-    run.sources = sources;
 }

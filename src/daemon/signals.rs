@@ -83,6 +83,9 @@ fn on_signal(ask: StopAsk) -> impl FnMut() + Send + 'static {
             ask.stop.raise();
             return;
         }
+        if mutant::is("second-signal-ignored") {
+            return;
+        }
         ask.now.raise();
         let end = Mono::now().plus(GRACE);
         while !end.passed() {

@@ -16,7 +16,35 @@ where
     F: FnOnce() -> T + Send + 'static,
     T: Send + 'static,
 {
+    #[cfg(test)]
+    scarcity::check()?;
     Builder::new().name(name.to_string()).spawn(f)
+}
+
+/// A system that has no room for another thread, for tests: as seen by one thread alone.
+#[cfg(test)]
+pub mod scarcity {
+    use std::cell::Cell;
+    use std::io;
+
+    thread_local! {
+        static REFUSALS: Cell<u32> = const { Cell::new(0) };
+    }
+
+    /// The next `n` threads that this thread spawns are refused.
+    pub fn refuse(n: u32) {
+        REFUSALS.set(n);
+    }
+
+    pub(super) fn check() -> io::Result<()> {
+        match REFUSALS.get() {
+            0 => Ok(()),
+            n => {
+                REFUSALS.set(n - 1);
+                Err(io::ErrorKind::WouldBlock.into())
+            }
+        }
+    }
 }
 
 #[cfg(test)]

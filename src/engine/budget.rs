@@ -191,6 +191,7 @@ impl Record {
             }
             Outcome::Released | Outcome::LeftRunning => {
                 tries.begun = tries.begun.saturating_sub(1);
+                tries.attempts += u32::from(mutant::is("attempts-not-returned"));
                 if *tries == Tries::default() {
                     queue.tries.remove(&seq);
                 }
@@ -198,6 +199,7 @@ impl Record {
             }
             Outcome::Unknown => {
                 tries.interruptions += 1;
+                tries.attempts += u32::from(mutant::is("interruption-spends-budget"));
                 tries.next_attempt_at = None;
                 let interruptions = tries.interruptions;
                 if interruptions >= MAX_INTERRUPTIONS && !mutant::is("poison-for-ever") {
@@ -305,12 +307,19 @@ impl Record {
         }
     }
 
-    /// Pulls in due times that a clock set back since has pushed out of reach (C023).
-    pub fn clamp_times(&mut self, now: Time) {
+    /// Pulls in due times that a clock set back since has pushed out of reach
+    /// (C023): none can be later than the pause that led to it allows from now on.
+    pub fn clamp_times(&mut self, now: Time, budget: &Budget) {
+        if mutant::is("not-before-unclamped") {
+            return;
+        }
         for tries in self.sinks.values_mut().flat_map(|q| q.tries.values_mut()) {
-            tries.next_attempt_at = tries
-                .next_attempt_at
-                .map(|at| at.min(now.plus(LONGEST_PAUSE)));
+            // A sink that says "not now" may have said until when.
+            let pause = match tries.deferrals {
+                0 => budget.pause_after(tries.attempts),
+                _ => LONGEST_PAUSE,
+            };
+            tries.next_attempt_at = tries.next_attempt_at.map(|at| at.min(now.plus(pause)));
         }
     }
 }
@@ -530,8 +539,29 @@ mod tests {
         if let Some(t) = r.sinks.get_mut("sink").and_then(|q| q.tries.get_mut(&1)) {
             t.next_attempt_at = Some(Time(u64::MAX));
         }
-        r.clamp_times(NOW);
+        r.clamp_times(NOW, &budget());
+        let pause = budget().pause_after(1);
+        assert_eq!(r.due("sink"), Some(NOW.plus(pause)), "its own pause");
+        settle(
+            &mut r,
+            Outcome::Deferred {
+                reason: "busy".into(),
+                not_before: Some(Time(u64::MAX)),
+            },
+        );
+        let tomorrow = NOW.plus(Duration::from_secs(86_400));
+        if let Some(t) = r.sinks.get_mut("sink").and_then(|q| q.tries.get_mut(&1)) {
+            t.next_attempt_at = Some(tomorrow);
+        }
+        r.clamp_times(NOW, &budget());
         assert_eq!(r.due("sink"), Some(NOW.plus(LONGEST_PAUSE)));
+        // What is due in its time stays as it is.
+        let soon = NOW.plus(Duration::from_secs(1));
+        if let Some(t) = r.sinks.get_mut("sink").and_then(|q| q.tries.get_mut(&1)) {
+            t.next_attempt_at = Some(soon);
+        }
+        r.clamp_times(NOW, &budget());
+        assert_eq!(r.due("sink"), Some(soon));
     }
 
     #[test]

@@ -81,7 +81,7 @@ pub(super) struct Cycle {
 }
 
 /// Clocks are corrected by less than this all the time.
-const SET_BACK: Duration = Duration::from_secs(2);
+pub(super) const SET_BACK: Duration = Duration::from_secs(2);
 
 impl Engine {
     /// An engine over feeds as they were stored; `pending` names the records that may have something to do.
@@ -157,11 +157,17 @@ impl Engine {
         }
     }
 
+    /// The latest time an earlier poller is known to have lived at, by this clock:
+    /// if that is still to come, the clock was set back since.
+    pub fn lived_until(&mut self, latest: Time) {
+        self.latest = latest;
+    }
+
     /// A clock that was set back must not push what is due out of reach (C023).
     fn notice(&mut self, now: Time) {
         let by = self.latest.since(now);
         self.latest = now;
-        if by < SET_BACK {
+        if by < SET_BACK || mutant::is("set-back-ignored") {
             return;
         }
         let reason = format!("the clock was set back by {} s", by.as_secs());
@@ -219,6 +225,16 @@ impl Engine {
         self.waiting
             .values()
             .any(|queue| queue.first().is_some_and(|(at, _)| *at <= now))
+    }
+
+    /// What is in flight: each delivery's id, and its sink.
+    pub fn flying_now(&self) -> impl Iterator<Item = (String, &str)> {
+        self.flights.iter().filter_map(|((slug, sink), attempt)| {
+            let record = &self.records.get(slug)?.record;
+            let event = record.events.get(&attempt.seq())?;
+            let id = super::delivery::delivery_id(&record.item, &event.key);
+            Some((id, sink.as_str()))
+        })
     }
 
     /// How many tries are in flight.
@@ -462,9 +478,14 @@ impl Engine {
             };
             self.settled(now, &delivery.slug, &delivery.sink, outcome);
         }
+        let left = match mutant::is("stop-waits-for-network") || mutant::is("stopped-is-complete") {
+            true => None,
+            false => self.walk.take(),
+        };
         if mutant::is("stopped-is-complete") {
             self.listed(super::listing::Listing::nothing_there());
-        } else if self.walk.take().is_some() {
+        }
+        if left.is_some() {
             self.steps.push_back(Step::Abandon);
             if let Some(cycle) = &mut self.cycle {
                 cycle.summary.interrupted = true;

@@ -412,6 +412,68 @@ fn c023_a_clock_set_back_delays_nothing() {
     engine.leave();
 }
 
+/// Given a try that waits, when the clock is set forward a day and then back, then it
+/// comes at once and the one after it when it is due, not a day later (C023).
+#[test]
+fn c023_a_clock_set_forward_and_back_delays_nothing() {
+    let mut store = Store::default();
+    let mut rules = setup("1.0.0");
+    rules.feeds[0].rules.policy.max_retries = 5;
+    let mut engine = Engine::new(rules, vec![None], vec![]);
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    let fail = |engine: &mut Engine, now| {
+        let reason = "exit status 1".into();
+        engine.on(now, settled(1, Outcome::Failed { reason }));
+    };
+    fail(&mut engine, NOW);
+    store.drive(&mut engine, NOW);
+    let tomorrow = NOW.plus(Duration::from_secs(86_400));
+    let done = store.drive(&mut engine, tomorrow);
+    assert!(
+        done.contains(&"deliver dir:in#1/opened try 2".to_string()),
+        "{done:?}"
+    );
+    fail(&mut engine, tomorrow);
+    store.drive(&mut engine, tomorrow);
+    let back = NOW.plus(Duration::from_secs(1));
+    assert_eq!(store.drive(&mut engine, back), ["poller.warning"]);
+    let due = engine.wakes_at().expect("it waits");
+    assert!(due.since(back) <= Duration::from_secs(4), "{due}");
+    let done = store.drive(&mut engine, due);
+    assert!(
+        done.contains(&"deliver dir:in#1/opened try 3".to_string()),
+        "{done:?}"
+    );
+    engine.leave();
+}
+
+/// Given a feed whose tracker asked to wait, as it was stored while the clock was half a day
+/// ahead, when a poller starts by the right clock, then the log says that the clock was
+/// set back, and the feed is listed at once; without such a clock, it is waited for (C010, C023).
+#[test]
+fn c023_a_wait_stored_by_a_clock_that_ran_ahead_delays_nothing() {
+    let mut store = Store::default();
+    let mut poller = |asked_at: Time| {
+        let stored = Feed {
+            not_before: Some(asked_at.plus(Duration::from_secs(60))),
+            asked_to_wait_at: Some(asked_at),
+            ..Feed::new(NOW)
+        };
+        let mut engine = Engine::new(setup("1.0.0"), vec![Some(stored)], vec![]);
+        engine.lived_until(asked_at);
+        engine.on(NOW, Fact::CycleDue);
+        let said = store.drive(&mut engine, NOW);
+        engine.leave();
+        said
+    };
+    let ahead = NOW.plus(Duration::from_secs(43_200));
+    assert_eq!(poller(ahead), ["poller.warning", "list"]);
+    assert_eq!(poller(NOW), ["cycle of 0 failed 1 interrupted false"]);
+}
+
 /// Given a damaged record, when its item is listed, then it is set aside, reported,
 /// replaced before anything else, and the item is not opened again (R3.6, C111).
 #[test]

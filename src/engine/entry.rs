@@ -57,6 +57,8 @@ pub const TYPES: &[(&str, Level)] = &[
     ("dispatch.abandoned", Level::Info),
     ("dispatch.adopted", Level::Info),
     ("record.set_aside", Level::Error),
+    ("config.reloaded", Level::Info),
+    ("config.rejected", Level::Error),
 ];
 
 impl Entry {

@@ -25,6 +25,9 @@ pub struct Feed {
     /// Not listed before this, because the tracker said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// When it said so, by our clock: if that is still to come, the clock was set back since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_to_wait_at: Option<Time>,
     /// The rules the items were last judged by; when the config's differ, the
     /// next listing starts from the beginning, so that every item is judged anew.
     #[serde(default)]
@@ -45,6 +48,7 @@ impl Feed {
             open: Runs::default(),
             absent: BTreeMap::new(),
             not_before: None,
+            asked_to_wait_at: None,
             judged_by: String::new(),
             extra: Map::new(),
         }

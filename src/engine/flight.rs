@@ -77,7 +77,8 @@ impl Engine {
         let Some(held) = self.records.get_mut(slug) else {
             return;
         };
-        held.record.clamp_times(now);
+        held.record
+            .clamp_times(now, &super::cycle::budget(&self.setup, feed));
         let item = held.record.item.clone();
         let rearmed = held
             .record
@@ -210,6 +211,7 @@ impl Engine {
                     .undelivered
                     .insert(name, format!("not now: {reason}"));
             }
+            Verdict::Released if mutant::is("abandoned-not-reported") => steps.clear(),
             Verdict::Released => {
                 steps = vec![
                     Step::Log(delivery_entry(now, "dispatch.abandoned", &delivery)),

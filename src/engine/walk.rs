@@ -1,6 +1,6 @@
 //! The engine's part in listings: cycles, feeds, sightings, closures, cursors.
 
-use super::cycle::{Cycle, Engine, Held};
+use super::cycle::{Cycle, Engine, Held, SET_BACK};
 use super::delivery::Slug;
 use super::entry::Entry;
 use super::feed::{Feed, Runs};
@@ -49,7 +49,7 @@ impl Walk {
     }
 }
 
-/// The longest wait a tracker is believed to ask for.
+/// The longest wait a tracker is believed to ask for; a longer one was stored by a clock that ran ahead.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
 
 /// Complete listings in a row that must miss an item before it is gone.
@@ -86,9 +86,7 @@ impl Engine {
             let at = cycle.next_feed;
             cycle.next_feed += 1;
             let saved = self.feeds[at].saved.clone();
-            let not_before = saved.as_ref().and_then(|f| f.not_before);
-            // Beyond what any tracker asks for, it was stored by a clock that ran ahead.
-            let wait = not_before.filter(|t| *t > now && t.since(now) <= LONGEST_WAIT);
+            let wait = saved.as_ref().and_then(|feed| waits_until(feed, now));
             let reason = match (wait, self.saving.trouble()) {
                 (Some(t), _) => Some(format!("the tracker asked to wait until {t}")),
                 (None, Some(t)) if self.saving.is_down(now) => {
@@ -392,6 +390,7 @@ impl Engine {
                 .unwrap_or_else(|| Feed::new(walk.started_at));
             walk.working = Some(Feed {
                 not_before: Some(not_before),
+                asked_to_wait_at: Some(now),
                 ..feed
             });
             walk.finishing = true;
@@ -507,8 +506,21 @@ impl Walk {
             }
         }
         feed.not_before = None;
+        feed.asked_to_wait_at = None;
         feed
     }
+}
+
+/// Until when a feed is not to be listed, if so. A wait stored by a clock that ran
+/// ahead would be too long by as much (C023): it is not kept, and the tracker says
+/// again what it wants.
+fn waits_until(feed: &Feed, now: Time) -> Option<Time> {
+    let ran_ahead = feed
+        .asked_to_wait_at
+        .map_or(Duration::ZERO, |t| t.since(now));
+    let kept = ran_ahead < SET_BACK || mutant::is("not-before-unclamped");
+    let within = |t: &Time| *t > now && t.since(now) <= LONGEST_WAIT;
+    feed.not_before.filter(within).filter(|_| kept)
 }
 
 /// What an item's judgement depends on besides upstream, as text to compare.

@@ -3,6 +3,7 @@
 //! Each function here is safe, takes and returns types that cannot be wrong
 //! (`Pid`, `BorrowedFd`), and holds one call.
 
+pub mod clock;
 pub mod file;
 pub mod file_system;
 pub mod flock;

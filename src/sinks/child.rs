@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::{Child, ChildStdin, Command, ExitStatus};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How often a process is looked at where the kernel cannot say that it ended.
@@ -90,11 +91,27 @@ fn now() -> Instant {
     Instant::now()
 }
 
-/// A process we started. Dropping it leaves it alone.
+/// A process we started. Dropping it leaves it alone; [`collect`] sees to its end.
 #[derive(Debug)]
 pub struct Process {
-    child: Child,
+    pid: u32,
+    /// There until it is dropped.
+    child: Option<Child>,
     end: Option<PidFd>,
+}
+
+/// Processes that were left running, to be collected when they have ended: a
+/// poller that lives on must not pile up dead children.
+static LEFT: Mutex<Vec<Child>> = Mutex::new(Vec::new());
+
+fn left() -> MutexGuard<'static, Vec<Child>> {
+    // Nothing that happens under it can leave the list half-changed.
+    LEFT.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Collects those that were left running and have ended since.
+pub fn collect() {
+    left().retain_mut(|child| matches!(child.try_wait(), Ok(None)));
 }
 
 impl Process {
@@ -107,13 +124,18 @@ impl Process {
         let stdin = child.stdin.take();
         // Nobody but us collects it, so the pid is still its own.
         let end = Pid::new(child.id()).and_then(|pid| PidFd::open(pid).ok());
-        Ok((Process { child, end }, stdin))
+        let process = Process {
+            pid: child.id(),
+            child: Some(child),
+            end,
+        };
+        Ok((process, stdin))
     }
 
     /// Its pid.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid
     }
 
     /// What to wait for to see it end, and how long at most.
@@ -127,7 +149,18 @@ impl Process {
 
     /// Collects it if it has ended. `Some(None)`: it has, and nobody knows how.
     pub fn ended(&mut self) -> Option<Option<ExitStatus>> {
-        self.child.try_wait().map_or(Some(None), |s| s.map(Some))
+        let child = self.child.as_mut()?;
+        child.try_wait().map_or(Some(None), |s| s.map(Some))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take()
+            && matches!(child.try_wait(), Ok(None))
+        {
+            left().push(child);
+        }
     }
 }
 

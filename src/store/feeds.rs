@@ -120,6 +120,7 @@ mod tests {
             open: [1, 2, 3, 9].into_iter().collect(),
             absent: [(9, 1)].into(),
             not_before: Some(Time(5)),
+            asked_to_wait_at: Some(Time(4)),
             extra: json!({"later": [1]})
                 .as_object()
                 .cloned()

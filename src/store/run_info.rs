@@ -5,13 +5,13 @@
 //!   "program": "0.1.0", "config": "/etc/idempoll/config.json", "pidfile": "/var/lib/idempoll/poll.pid",
 //!   "started_at": "2026-08-05T10:00:00.000Z", "stop_asked_at": null, "stopped_at": null,
 //!   "last_cycle": { "at": "…", "duration_ms": 120, "items": 3, "delivered": 1, "failed": 0, "interrupted": false },
-//!   "next_cycle_at": "…", "pending": 0, "gave_up": 0, "store_error": null,
+//!   "next_cycle_at": "…", "pending": 0, "gave_up": 0, "store_error": null, "config_error": null,
 //!   "sources": [ { "name": "api", "ok": true, "error": null, "failing_since": null, "items": 3, "last_listing_at": "…" } ] }
 //! ```
 //!
 //! Written by the poller alone, while it holds the lock: first as soon as it
-//! has it, then after every cycle and when it is asked to stop, last before it
-//! gives it back. It is for
+//! has it, then after every cycle, when its config changes and when it is asked
+//! to stop, last before it gives it back. It is for
 //! `status` and `stop`. Nothing that must survive depends on it: whoever
 //! believes the first line checks it against the process itself, and a reader
 //! that finds the file damaged takes it as missing.
@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// The format written.
 pub const VERSION: u32 = 1;
@@ -80,6 +81,9 @@ pub struct RunInfo {
     /// Why nothing can be recorded at present, and so nothing is delivered.
     #[serde(default)]
     pub store_error: Option<String>,
+    /// Why the config as it is now is not used, but the one before it.
+    #[serde(default)]
+    pub config_error: Option<String>,
     /// The user the file belongs to. Not in the file: set by [`RunInfo::read`].
     #[serde(skip)]
     pub owner: Option<u32>,
@@ -143,6 +147,16 @@ impl RunInfo {
         Some(info)
     }
 
+    /// The latest time it names that had passed when it was written.
+    #[must_use]
+    pub fn latest(&self) -> Time {
+        let cycle = self.last_cycle.as_ref();
+        let ended = cycle.map(|c| c.at.plus(Duration::from_millis(c.duration_ms)));
+        let times = [self.stop_asked_at, self.stopped_at, ended];
+        let times = times.into_iter().flatten();
+        times.fold(self.started_at, Time::max)
+    }
+
     /// Writes it, whole or not at all, but not durably: after a power cut
     /// nobody needs it. Works as soon as there is a state directory, before the
     /// ledger is opened; what a kill leaves half-written, the ledger removes.
@@ -202,6 +216,28 @@ mod tests {
         let facts = Facts::at(&RunInfo::path(dir)).expect("it is there");
         assert_eq!(facts.mode, 0o600);
         assert_eq!(fs::read_dir(dir).expect("it is there").count(), 1);
+    }
+
+    #[test]
+    fn the_latest_time_is_the_last_sign_of_life() {
+        let mut run = RunInfo {
+            started_at: Time(5000),
+            ..RunInfo::default()
+        };
+        assert_eq!(run.latest(), Time(5000));
+        run.last_cycle = Some(LastCycle {
+            at: Time(7000),
+            duration_ms: 30,
+            ..LastCycle::default()
+        });
+        run.next_cycle_at = Some(Time(67_000));
+        assert_eq!(
+            run.latest(),
+            Time(7030),
+            "what is to come is no sign of life"
+        );
+        run.stopped_at = Some(Time(8000));
+        assert_eq!(run.latest(), Time(8000));
     }
 
     #[test]

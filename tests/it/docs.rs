@@ -288,6 +288,7 @@ fn the_state_page_explains_every_key() {
     // What is there for a moment only, or with a tracker that asks to wait.
     let feed = Feed {
         not_before: Some(Time(1)),
+        asked_to_wait_at: Some(Time(1)),
         ..Feed::new(Time(1))
     };
     let item = "dir:inbox#1".parse().expect("a ref");

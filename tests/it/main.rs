@@ -7,6 +7,7 @@
 )]
 
 mod bad_input;
+mod clocks;
 mod commands;
 mod cut_short;
 mod delivery;
@@ -20,7 +21,9 @@ mod lifecycle;
 mod lock_model;
 mod no_flock;
 mod pid1;
+mod reload;
 mod restarts;
 mod rooms;
+mod stopping;
 mod surroundings;
 mod world;

@@ -265,16 +265,17 @@ fn every_requirement_has_its_test() {
     }
 }
 
-/// Each deliberate fault is listed with the promise it breaks and the tests that catch it.
+/// Each deliberate fault is listed with the promise it breaks and the tests that catch it, and
+/// each promise about the life of a poller has at least one.
 #[test]
-fn every_mutant_is_listed() {
+fn every_mutant_is_listed_and_every_promise_of_the_lifecycle_has_one() {
     let sources: Vec<(String, String)> = files("src", ".rs")
         .into_iter()
         .chain(files("tests", ".rs"))
         .collect();
     let page = fs::read_to_string(root().join("docs/acceptance.md")).expect("docs/acceptance.md");
     let list = fs::read_to_string(root().join("tests/mutants.txt")).expect("tests/mutants.txt");
-    let mut listed = BTreeSet::new();
+    let (mut listed, mut broken) = (BTreeSet::new(), BTreeSet::new());
     for line in list
         .lines()
         .filter(|l| !l.starts_with('#') && !l.is_empty())
@@ -310,6 +311,12 @@ fn every_mutant_is_listed() {
         planted, listed,
         "planted in src, and listed in tests/mutants.txt"
     );
+    for (series, last) in [(1, 9), (2, 7), (3, 7), (4, 3), (5, 5)] {
+        for n in 1..=last {
+            let id = format!("R{series}.{n}");
+            assert!(broken.contains(&id), "no mutant breaks {id}");
+        }
+    }
 }
 
 /// Every id that a test's doc comment carries is in `docs/acceptance.md`.

@@ -1,0 +1,161 @@
+//! What is built from a config, at the start and anew after each change of it:
+//! the engine, the workers with their sinks, the providers.
+//!
+//! A change of the config is a graceful stop and a start inside one process: all
+//! of this goes and comes, ledger and lock stay. `reload` says when.
+
+use super::clock;
+use super::dispatch::Dispatch;
+use super::lifecycle::VERSION;
+use crate::config::checked::{Config, Provider as ProviderConfig, TokenFrom};
+use crate::engine::cycle::Engine;
+use crate::engine::entry::Entry;
+use crate::engine::feed::Feed;
+use crate::engine::plan::Rules;
+use crate::engine::step::{FeedSetup, Setup};
+use crate::error::Error;
+use crate::os::wake::Wake;
+use crate::providers;
+use crate::sinks::{self, Sink};
+use crate::store::run_info::RunInfo;
+use crate::store::{Layout, Ledger, LoadError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// What lives as long as one config is in use.
+pub struct Life {
+    /// What decides.
+    pub engine: Engine,
+    /// The workers.
+    pub dispatch: Dispatch,
+    /// The providers, by feed; `None` while one lists or was left behind.
+    pub providers: Providers,
+    /// Raised when this life ends, and as soon as a stop is asked for: the workers
+    /// begin nothing more, whatever the main thread is at.
+    pub end: Arc<Wake>,
+}
+
+/// The providers, by feed.
+pub type Providers = Vec<Option<Box<dyn providers::Provider>>>;
+
+/// The sinks, by name.
+pub type Sinks = BTreeMap<String, Arc<dyn Sink>>;
+
+/// Opens the sinks of a config.
+pub type OpenSinks<'a> = dyn Fn(&Config) -> Sinks + 'a;
+
+/// Builds a life of `config` over what the ledger and the last `run.json` know.
+/// Beside it comes what is to be logged about files that were damaged.
+///
+/// # Errors
+/// When what is known of a feed cannot be read, or the system has no room for
+/// the workers.
+pub fn begin(
+    config: &Config,
+    once: bool,
+    open_sinks: &OpenSinks,
+    ledger: &mut Ledger,
+    run: &RunInfo,
+    stop: &Arc<Wake>,
+) -> Result<(Life, Vec<Entry>), Error> {
+    let no_room = |e| Error::new("cannot start the workers", e);
+    let (feeds, providers) = open_feeds(config);
+    let (mut states, mut aside) = (Vec::new(), Vec::new());
+    for feed in &feeds {
+        let (state, entry) = load_feed(ledger, feed)?;
+        states.push(state);
+        aside.extend(entry);
+    }
+    let setup = Setup {
+        feeds,
+        slots: config
+            .sinks
+            .keys()
+            .map(|s| (s.clone(), config.max_concurrent))
+            .collect(),
+        retry_pause: config.retry_pause,
+        version: VERSION.to_string(),
+        once,
+    };
+    let end = Arc::new(Wake::under(stop).map_err(no_room)?);
+    let sinks = open_sinks(config);
+    let dispatch = Dispatch::start(sinks, config.max_concurrent, &end).map_err(no_room)?;
+    let mut engine = Engine::new(setup, states, ledger.pending()?);
+    for source in &run.sources {
+        engine.recall(&source.name, source.failing_since, source.last_listing_at);
+    }
+    let life = Life {
+        engine,
+        dispatch,
+        providers,
+        end,
+    };
+    Ok((life, aside))
+}
+
+/// The feeds of all sources, in the order of the config, each with its provider.
+pub fn open_feeds(config: &Config) -> (Vec<FeedSetup>, Providers) {
+    let mut setups = Vec::new();
+    let mut opened = Vec::new();
+    for source in &config.sources {
+        for feed in providers::open(source) {
+            setups.push(FeedSetup {
+                slug: feed.slug,
+                template: feed.template,
+                rules: Rules {
+                    source: source.name.clone(),
+                    sinks: source.sinks.clone(),
+                    policy: source.policy.clone(),
+                    self_marker: config.self_marker.clone(),
+                },
+            });
+            opened.push(Some(feed.provider));
+        }
+    }
+    (setups, opened)
+}
+
+/// A damaged feed file is kept aside and its feed listed from the beginning.
+fn load_feed(
+    ledger: &mut Ledger,
+    feed: &FeedSetup,
+) -> Result<(Option<Feed>, Option<Entry>), Error> {
+    let cannot = |why: &LoadError| {
+        Error::new(format!("cannot load what is known of {}", feed.slug), why)
+            .hint("see docs/state.md for what each file is and what may be deleted")
+    };
+    match ledger.load_feed(&feed.slug) {
+        Ok(state) => Ok((state, None)),
+        Err(LoadError::Damaged { reason, .. }) => {
+            let kept = ledger.set_feed_aside(&feed.slug)?;
+            let entry = Entry::new(clock::now(), "record.set_aside")
+                .with("record", feed.slug.to_string())
+                .with("reason", reason)
+                .with("kept", kept.display().to_string());
+            let state = ledger.load_feed(&feed.slug).map_err(|e| cannot(&e))?;
+            Ok((state, Some(entry)))
+        }
+        Err(e) => Err(cannot(&e)),
+    }
+}
+
+/// The sinks of `config`.
+#[must_use]
+pub fn open_sinks(config: &Config, layout: &Layout) -> Sinks {
+    let mut secrets = BTreeSet::new();
+    for source in &config.sources {
+        if let ProviderConfig::GitHub(github) = &source.provider
+            && let Some(TokenFrom::Env(name)) = &github.token
+        {
+            secrets.insert(name.clone());
+        }
+    }
+    let secrets: Vec<String> = secrets.into_iter().collect();
+    let open = |(name, sink): (&String, &_)| {
+        (
+            name.clone(),
+            Arc::from(sinks::open(sink, &layout.runs(), &secrets)),
+        )
+    };
+    config.sinks.iter().map(open).collect()
+}

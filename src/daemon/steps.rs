@@ -1,0 +1,133 @@
+//! Carrying out the engine's steps, each with the fact that answers it.
+
+use super::clock;
+use super::fetch::{Fetch, Said};
+use super::life::open_feeds;
+use super::poll::Poller;
+use crate::engine::delivery::{Receipt, Slug};
+use crate::engine::saving::Unsaved;
+use crate::engine::step::{Fact, Found, Step, Summary};
+use crate::error::Error;
+use crate::providers::Ask;
+use crate::store::LoadError;
+
+impl Poller<'_> {
+    /// Carries out one step. Says what a cycle came to, if that was its end.
+    pub(super) fn carry_out(&mut self, step: Step) -> Option<Summary> {
+        match step {
+            Step::Load(slug) => {
+                let found = self.load(&slug);
+                self.tell(Fact::Loaded { slug, found });
+            }
+            Step::SetAside(slug) => {
+                if let Err(e) = self.ledger.set_aside(&slug) {
+                    self.voice.complain(&e);
+                }
+            }
+            Step::Save(slug) => {
+                let saved = match self.life.engine.record(&slug) {
+                    Some(record) => self.ledger.save(&slug, record),
+                    None => Ok(()),
+                };
+                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
+            }
+            Step::SaveLater(slug) => {
+                let saved = match self.life.engine.record(&slug) {
+                    Some(record) => self.ledger.save_later(&slug, record),
+                    None => Ok(()),
+                };
+                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
+            }
+            Step::Flush => {
+                let flushed = self.ledger.flush();
+                self.answer(flushed, Unsaved::Batch, Fact::Flushed);
+            }
+            Step::SaveFeed(feed) => {
+                let slug = self.life.engine.feed_slug(feed).clone();
+                let saved = match self.life.engine.feed_to_save() {
+                    Some(state) => self.ledger.save_feed(&slug, state),
+                    None => Ok(()),
+                };
+                self.answer(saved, Unsaved::Feed, Fact::FeedSaved);
+            }
+            Step::List {
+                feed,
+                cursor,
+                watch_from,
+            } => {
+                let config = self.watched.config();
+                let anew = || open_feeds(config).1.into_iter().nth(feed).flatten();
+                let provider = self.life.providers[feed].take().or_else(anew);
+                let ask = Ask {
+                    cursor,
+                    watch_from,
+                    now: clock::now(),
+                };
+                if let Some(provider) = provider {
+                    let name = self.life.engine.feed_slug(feed).to_string();
+                    self.fetch = Some((feed, Fetch::start(&name, provider, ask)));
+                }
+            }
+            Step::Abandon => self.fetch = None,
+            Step::Deliver(delivery) => self.life.dispatch.deliver(delivery),
+            Step::Adopt(delivery) => self.life.dispatch.adopt(delivery),
+            Step::Settle(delivery) => {
+                let receipt = match self.life.dispatch.sink(&delivery.sink) {
+                    Some(sink) => sink.settle(&delivery),
+                    None => Receipt::Missing,
+                };
+                let (slug, sink) = (delivery.slug, delivery.sink);
+                self.tell(Fact::Receipt {
+                    slug,
+                    sink,
+                    receipt,
+                });
+            }
+            Step::Forget(delivery) => {
+                if let Some(sink) = self.life.dispatch.sink(&delivery.sink) {
+                    sink.forget(&delivery);
+                }
+            }
+            Step::Log(entry) => self.log(&entry),
+            Step::CycleEnded(summary) => return Some(summary),
+        }
+        None
+    }
+
+    /// Hands on what the listing said.
+    pub(super) fn hear(&mut self, said: Said) {
+        match said {
+            Said::Heard(heard) => self.tell(Fact::Heard(heard)),
+            Said::Ended(listing, provider) => {
+                if let Some((feed, _)) = self.fetch.take() {
+                    self.life.providers[feed] = provider;
+                }
+                self.tell(Fact::Listed(listing));
+            }
+        }
+    }
+
+    fn load(&mut self, slug: &Slug) -> Found {
+        match self.ledger.load(slug) {
+            Ok(Some(record)) => Found::Record(Box::new(record)),
+            Ok(None) => Found::Nothing,
+            Err(LoadError::Damaged { reason, modified }) => Found::Damaged { reason, modified },
+            Err(LoadError::SetAside { modified }) => Found::SetAside { modified },
+            Err(e @ (LoadError::Unreadable { .. } | LoadError::Newer { .. })) => {
+                Found::Unreadable {
+                    reason: e.to_string(),
+                }
+            }
+        }
+    }
+
+    fn answer(&mut self, done: Result<(), Error>, what: Unsaved, fact: Fact) {
+        match done {
+            Ok(()) => self.tell(fact),
+            Err(e) => self.tell(Fact::SaveFailed {
+                what,
+                reason: e.to_string(),
+            }),
+        }
+    }
+}

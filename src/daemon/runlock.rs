@@ -194,6 +194,11 @@ impl RunLock {
             Ok(false) => Ok(()),
             Err(e) => Err(e),
         };
+        // Whoever deleted it this very moment did what was wanted.
+        let removed = removed.or_else(|e| match e.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            _ => Err(e),
+        });
         removed.map_err(|e| {
             let doing = format!("cannot remove {}", self.pidfile_path.display());
             Error::new(doing, e)

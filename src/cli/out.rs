@@ -5,11 +5,17 @@
 //! came from a tracker can forge one. A reader that went away (`| head -1`) is
 //! no error; a full disk is.
 
+use crate::daemon::clock::Mono;
 use crate::error::Error;
+use crate::mutant;
+use crate::os::wait::{self, For};
 use crate::terminal::{cut, shown, shown_json};
 use serde::Serialize;
 use std::fmt::Display;
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// Standard output. Writing never fails at the place: what went wrong is kept,
 /// the rest is dropped, and [`Out::finish`] tells.
@@ -158,14 +164,14 @@ impl Running {
     /// A JSON text that stays, on a line of its own.
     pub fn say_json(&mut self, json: &str) {
         self.set("");
-        let _ = io::stderr().write_all(format!("{}\n", shown_json(json)).as_bytes());
+        STDERR.tell(&io::stderr(), &format!("{}\n", shown_json(json)));
     }
 
     /// Says how far it is, in place of what was said before; nothing if `text` is empty.
     pub fn set(&mut self, text: &str) {
         if self.terminal && self.shown != text {
             let line = format!("\r\x1b[K{}", cut(text, 78));
-            let _ = io::stderr().write_all(line.as_bytes());
+            STDERR.tell(&io::stderr(), &line);
             self.shown = text.to_string();
         }
     }
@@ -177,7 +183,86 @@ impl Running {
 pub fn complain(text: impl Display) {
     let text = text.to_string();
     let lines: Vec<String> = text.split('\n').map(shown).collect();
-    let _ = io::stderr().write_all(format!("{}\n", lines.join("\n  ")).as_bytes());
+    STDERR.tell(&io::stderr(), &format!("{}\n", lines.join("\n  ")));
+}
+
+/// How much was lost since the last call, if there is room to say so: standard error
+/// did not take it for a time.
+pub fn lost() -> Option<u64> {
+    STDERR.lost(&io::stderr())
+}
+
+static STDERR: Patient = Patient(Mutex::new(Told {
+    lost: 0,
+    cut: false,
+}));
+
+/// How long standard error may have no room.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a pipe that has room takes at once (`PIPE_BUF`).
+const AT_ONCE: usize = 4096;
+
+/// Writes without waiting for ever. A pipe whose reader hangs, or a terminal that was told
+/// to stop (Ctrl-S), must not keep a poller from its work: what they do not take within
+/// [`PATIENCE`] is lost, and from then on nothing is waited for until there is room again.
+/// All of it is in the event log.
+struct Patient(Mutex<Told>);
+
+#[derive(Default)]
+struct Told {
+    /// Pieces that were lost.
+    lost: u64,
+    /// A line stands there half-written.
+    cut: bool,
+}
+
+impl Patient {
+    /// One piece, of one or more lines; to nobody if there is an error.
+    fn tell<W>(&self, to: &W, text: &str)
+    where
+        W: AsFd,
+        for<'a> &'a W: Write,
+    {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let patience = if told.lost > 0 {
+            Duration::ZERO
+        } else {
+            PATIENCE
+        };
+        let mut writer = to;
+        if told.cut && has_room(to.as_fd(), Duration::ZERO) {
+            told.cut = writer.write_all(b"\n").is_err();
+        }
+        for (at, part) in text.as_bytes().chunks(AT_ONCE).enumerate() {
+            if !mutant::is("stderr-waited-for") && !has_room(to.as_fd(), patience) {
+                told.lost += 1;
+                told.cut |= at > 0;
+                return;
+            }
+            if writer.write_all(part).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn lost(&self, to: &impl AsFd) -> Option<u64> {
+        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let any = told.lost > 0 && has_room(to.as_fd(), Duration::ZERO);
+        any.then(|| std::mem::take(&mut told.lost))
+    }
+}
+
+/// Whether something can be written without waiting, within `patience`. An error is
+/// room as well: it is met at once.
+fn has_room(fd: BorrowedFd<'_>, patience: Duration) -> bool {
+    let end = Mono::now().plus(patience);
+    loop {
+        let [room] = wait::ready([Some((fd, For::Writing))], Some(end.left()));
+        if room || end.passed() {
+            return room;
+        }
+    }
 }
 
 /// An error as the user sees it: `idempoll VERB: …`, then `hint: …`.
@@ -197,7 +282,33 @@ pub fn complain_of(verb: &str, error: &Error) {
 pub(super) mod tests {
     use super::*;
     use std::cell::RefCell;
+    use std::io::Read;
     use std::rc::Rc;
+
+    /// R2.6. Given a pipe nobody reads, when there is more to tell than it holds, then nobody
+    /// waits for ever, what it cannot take is counted, and once it is read lines are whole again.
+    #[test]
+    fn r2_6_what_nobody_reads_is_not_waited_for() {
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let stderr = Patient(Mutex::default());
+        let line = format!("{}\n", "x".repeat(10_000));
+        for _ in 0..20 {
+            stderr.tell(&writer, &line);
+        }
+        assert_eq!(stderr.lost(&writer), None, "there is no room to say so");
+        let mut taken = vec![0; 1 << 16];
+        let mut at = 0;
+        while at < taken.len() {
+            at += reader.read(&mut taken[at..]).expect("it was written");
+        }
+        assert_eq!(stderr.lost(&writer), Some(14));
+        stderr.tell(&writer, "the end\n");
+        drop(writer);
+        let mut rest = String::new();
+        reader.read_to_string(&mut rest).expect("it is text");
+        assert_eq!(rest.lines().last(), Some("the end"));
+        assert_eq!(stderr.0.lock().expect("no panic").lost, 0);
+    }
 
     /// An [`Out`] into memory, and what arrived there.
     pub(in crate::cli) fn captured() -> (Out, Rc<RefCell<Vec<u8>>>) {

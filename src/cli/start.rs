@@ -3,7 +3,7 @@
 
 use super::args::{Global, LogFormat, Start, Verbosity};
 use super::events;
-use super::out::{Out, Running};
+use super::out::{self, Out, Running};
 use super::when::count;
 use crate::config::{self, Env, Overrides, Watched};
 use crate::daemon::lifecycle::{Report, start};
@@ -79,14 +79,13 @@ impl Voice for Narrator {
         if entry.level < self.from {
             return;
         }
-        match self.format {
-            LogFormat::Text => self.stderr.say(events::line(entry)),
-            LogFormat::Json => {
-                if let Ok(json) = serde_json::to_string(entry) {
-                    self.stderr.say_json(&json);
-                }
-            }
+        if let Some(lost) = out::lost() {
+            let reason = format!(
+                "standard error did not take {lost} of the entries before this one; the event log has them"
+            );
+            self.tell(&Entry::new(entry.ts, "poller.warning").with("reason", reason));
         }
+        self.tell(entry);
     }
 
     fn progress(&mut self, text: &str) {
@@ -97,5 +96,18 @@ impl Voice for Narrator {
 
     fn complain(&mut self, error: &Error) {
         self.stderr.say(format_args!("idempoll start: {error}"));
+    }
+}
+
+impl Narrator {
+    fn tell(&mut self, entry: &Entry) {
+        match self.format {
+            LogFormat::Text => self.stderr.say(events::line(entry)),
+            LogFormat::Json => {
+                if let Ok(json) = serde_json::to_string(entry) {
+                    self.stderr.say_json(&json);
+                }
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The program as pid 1, as in a container: the real one in a pid namespace of its own.
 
 use crate::exec_world::kill;
+use crate::lifecycle::{hang, only_what_hangs_is_left};
 use crate::world::forge::{Forge, Reply};
 use crate::world::program::{
     Answer, Place, Running, can_unshare, children, exists, lives, parent_and_session,
@@ -187,23 +188,15 @@ fn c089_pid_1_passes_on_a_second_signal_and_the_exit_code() {
         return;
     }
     let place = Place::new(LOG);
-    for number in 1..=400 {
-        place.item(number, 0);
-    }
-    let mut command = place.unshared(&UNSHARE, &["start", "-v", "--log-format", "json"]);
-    let mut container = Container::start_from(&place, command.stderr(Stdio::piped()));
-    let _unread = container.outside.take_stderr();
-    let mut before = (0, Instant::now());
-    place.until("it hangs", || {
-        let now = place.lines("state/log/events.jsonl").len();
-        if now != before.0 {
-            before = (now, Instant::now());
-        }
-        now > 20 && before.1.elapsed() > Duration::from_millis(500)
-    });
+    let mut container = Container::start(&place);
+    let Some(slowness) = hang(&place, container.poller, "c089") else {
+        return;
+    };
     kill("TERM", &container.pid1.to_string());
     assert_eq!(place.run(&["status"]).code, Some(0));
     kill("TERM", &container.pid1.to_string());
+    only_what_hangs_is_left(&place, container.poller);
+    drop(slowness);
     assert_eq!(container.outside.ended().code(), Some(130));
 
     let place = Place::new(LOG);

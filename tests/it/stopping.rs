@@ -1,59 +1,13 @@
 //! A stop that has to wait, and what becomes of tries nobody knows the end of.
 
 use crate::world::program::{Place, Running, children, lives};
+use crate::world::slowness::Slowness;
 use serde_json::Value;
-use std::fs;
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Says who it is and which try, and ends when the test says so.
 const GATED: &str = r#"echo "$$ $IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
-
-/// A machine on which no program starts within a minute: deliveries hang half-begun,
-/// and nothing can cut them short.
-struct Slowness(Child);
-
-impl Drop for Slowness {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Slowness {
-    /// Comes over a poller; `None`, and said so, where that cannot be done.
-    fn over(poller: &Running, test: &str) -> Option<Slowness> {
-        let strace = Command::new("strace")
-            .args(["-f", "-qq", "-e", "trace=execve", "-o", "/dev/null"])
-            .args(["-e", "inject=execve:delay_enter=60000000", "-p"])
-            .arg(poller.pid().to_string())
-            .stdin(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn();
-        let Ok(mut strace) = strace else {
-            println!("{test}: skipped, since there is no strace here");
-            return None;
-        };
-        let traced = || {
-            let status = fs::read_to_string(format!("/proc/{}/status", poller.pid()));
-            let status = status.unwrap_or_default();
-            !status.contains("TracerPid:\t0")
-        };
-        let deadline = Instant::now() + Duration::from_secs(60);
-        while !traced() {
-            if strace.try_wait().is_ok_and(|ended| ended.is_some()) {
-                let why = strace.stderr.take().map(BufReader::new);
-                let why = why.and_then(|r| r.lines().next()?.ok()).unwrap_or_default();
-                println!("{test}: skipped, since nothing can be traced here: {why}");
-                return None;
-            }
-            assert!(Instant::now() < deadline, "strace does not attach");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Some(Slowness(strace))
-    }
-}
 
 /// A poller with two deliveries that hang, two slots, and a third item.
 fn hanging(test: &str, drain: u64) -> Option<(Place, Running, Slowness)> {
@@ -63,7 +17,8 @@ fn hanging(test: &str, drain: u64) -> Option<(Place, Running, Slowness)> {
     config["drain_seconds"] = drain.into();
     place.configure(&config);
     let poller = place.start();
-    let slowness = Slowness::over(&poller, test)?;
+    // No program starts any more: deliveries hang half-begun, and nothing can cut them short.
+    let slowness = Slowness::over(poller.pid(), "execve", test)?;
     for number in 1..=3 {
         place.item(number, 0);
     }

@@ -4,3 +4,4 @@ pub mod forge;
 pub mod github;
 pub mod program;
 pub mod sim;
+pub mod slowness;

@@ -340,11 +340,6 @@ impl Running {
         (ticks(11) + ticks(12)) / 100.0
     }
 
-    /// What it wrote to a piped standard error, to the end.
-    pub fn take_stderr(&mut self) -> Option<std::process::ChildStderr> {
-        self.child.stderr.take()
-    }
-
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")

@@ -181,10 +181,12 @@ fn run(
         looked: clock::Look::now(),
         said: None,
     };
-    let lived = poller.live().map(|course| {
+    let lived = poller.live().and_then(|course| {
+        // Who runs is not ours to say in a directory that is not ours any more.
+        poller.lock.stands()?;
         let report = report(&poller.life.engine, &course, once, poller.faults());
         poller.stopped();
-        report
+        Ok(report)
     });
     poller.life.engine.leave();
     lived

@@ -15,7 +15,7 @@ use std::fmt;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
 /// A longer file is not a pidfile, but a mistake in the command line.
@@ -120,8 +120,10 @@ pub fn shared_with_others(state_dir: &Path) -> Option<String> {
     ))
 }
 
-/// Opens the pidfile, made if it is missing, if it is safe to write and to remove.
-pub(super) fn open_own_pidfile(path: &Path) -> Result<File, Error> {
+/// Opens the pidfile, made if it is missing, if it is safe to write and to remove. In the
+/// state directory what has its name is ours, whatever a crash made of it; elsewhere
+/// it may be a file that a slip of the pen named (`--pidfile` for `--config`).
+pub(super) fn open_own_pidfile(path: &Path, state_dir: &Path) -> Result<File, Error> {
     let failed =
         |e: &dyn fmt::Display| Error::new(format!("cannot use pidfile {}", path.display()), e);
     // Looked at before it is opened as well: opening a device can have effects.
@@ -138,7 +140,24 @@ pub(super) fn open_own_pidfile(path: &Path) -> Result<File, Error> {
     })?;
     let facts = Facts::of(&file).map_err(|e| failed(&e))?;
     check_pidfile(path, &facts).map_err(|(why, hint)| failed(&why).hint(hint))?;
+    if path.parent() != Some(state_dir) && is_something_else(&file).map_err(|e| failed(&e))? {
+        let hint = format!("give another one, or remove it: {}", path.display());
+        return Err(failed(&NO_PIDFILE).hint(hint));
+    }
     Ok(file)
+}
+
+/// What is said of a file that is something else.
+pub(super) const NO_PIDFILE: &str = "it holds something else than a pid, so it is not a pidfile";
+
+/// Whether a file holds what neither a poller nor a crash leaves in a pidfile: other than
+/// a number, nothing, or zeros.
+pub(super) fn is_something_else(file: &File) -> io::Result<bool> {
+    let mut text = [0; LONGEST_PIDFILE as usize];
+    let length = file.read_at(&mut text, 0)?;
+    let known =
+        |b: &u8| b.is_ascii_digit() || b.is_ascii_whitespace() || matches!(b, 0 | b'-' | b'+');
+    Ok(!text[..length].iter().all(known) && !mutant::is("any-file-is-a-pidfile"))
 }
 
 /// Why a file cannot be our pidfile, and what to do.

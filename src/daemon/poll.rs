@@ -24,7 +24,8 @@ use crossbeam_channel::{Receiver, after, never, select};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often requests are looked for while nothing happens; `retry` promises a second.
+/// How often requests are looked for while nothing happens, and whether the state directory
+/// is still ours; `retry` promises a second.
 const TICK: Duration = Duration::from_millis(900);
 
 /// How long a stop may take before it is said what it waits for.
@@ -136,6 +137,10 @@ impl Poller<'_> {
             let at_its_end = self.once && course.last.is_some() && resting;
             if at_its_end || tick.passed() {
                 tick = Mono::now().plus(TICK);
+                // What is written goes by the path, and may be another poller's by now.
+                if !mutant::is("moved-state-noticed-late") {
+                    self.lock.stands()?;
+                }
                 self.life.dispatch.adopt_again();
                 child::collect();
                 let busy = course.stopped || self.coming.is_some();

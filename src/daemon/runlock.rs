@@ -164,7 +164,8 @@ impl RunLock {
                 Some(claim)
             }
         };
-        let Ok(pidfile) = lock(&pidfile_path, &open_own_pidfile, patience)? else {
+        let open = |path: &Path| open_own_pidfile(path, &state_dir_path);
+        let Ok(pidfile) = lock(&pidfile_path, &open, patience)? else {
             return Err(busy_elsewhere(&pidfile_path));
         };
         if mutant::is("pidfile-not-locked") {
@@ -199,35 +200,45 @@ impl RunLock {
     /// right if not. For every cycle.
     ///
     /// # Errors
+    /// As [`RunLock::stands`].
+    pub fn put_right(&mut self) -> Result<PutRight, Error> {
+        match self.stands()? {
+            Some(e) => Ok(PutRight::Failed(e)),
+            None => Ok(self.put_pidfile_right().unwrap_or_else(PutRight::Failed)),
+        }
+    }
+
+    /// Looks whether the path of the state directory still names what is locked. Costs two
+    /// calls, so it can be asked for each second. Says why if that cannot be seen at present.
+    ///
+    /// # Errors
     /// When the state directory itself was moved, removed or replaced: what its
     /// path names now is not what is locked, so nothing may be written there
     /// any more and the poller must end. The same when its claim is gone.
-    pub fn put_right(&mut self) -> Result<PutRight, Error> {
+    pub fn stands(&self) -> Result<Option<Error>, Error> {
+        let path = self.state_dir_path.display();
+        let gone = |why, hint| {
+            let doing = format!("cannot go on with state directory {path}");
+            Err(Error::new(doing, why).hint(hint))
+        };
         match names(&self.state_dir_path, self.state_dir.file()) {
             Ok(true) => {}
             Ok(false) => {
-                let path = self.state_dir_path.display();
-                return Err(Error::new(
-                    format!("cannot go on with state directory {path}"),
+                return gone(
                     "it was moved, removed or replaced while the poller ran",
-                )
-                .hint("put it back, then start again"));
+                    "put it back, then start again",
+                );
             }
-            Err(e) => return Ok(PutRight::Failed(self.cannot_see(&self.state_dir_path, &e))),
+            Err(e) => return Ok(Some(self.cannot_see(&self.state_dir_path, &e))),
         }
         match self.claim.as_ref().map_or(Ok(true), Ours::stands) {
-            Ok(true) => {}
-            Ok(false) => {
-                let path = self.state_dir_path.display();
-                return Err(Error::new(
-                    format!("cannot go on with state directory {path}"),
-                    "the claim on it was removed, or another poller made a higher one",
-                )
-                .hint("leave STATE/poll.claim.* alone while a poller runs, and start again"));
-            }
-            Err(e) => return Ok(PutRight::Failed(self.cannot_see(&self.state_dir_path, &e))),
+            Ok(true) => Ok(None),
+            Ok(false) => gone(
+                "the claim on it was removed, or another poller made a higher one",
+                "leave STATE/poll.claim.* alone while a poller runs, and start again",
+            ),
+            Err(e) => Ok(Some(self.cannot_see(&self.state_dir_path, &e))),
         }
-        Ok(self.put_pidfile_right().unwrap_or_else(PutRight::Failed))
     }
 
     /// Removes the pidfile and gives both locks back, the state directory's last.
@@ -249,7 +260,8 @@ impl RunLock {
                 return Ok(PutRight::AsItWas);
             }
         } else {
-            match lock(path, &open_own_pidfile, PAUSE)? {
+            let open = |path: &Path| open_own_pidfile(path, &self.state_dir_path);
+            match lock(path, &open, PAUSE)? {
                 // The old one is unlocked as it is dropped; nobody can find it any more.
                 Ok(kept) => self.pidfile = kept,
                 Err(Busy) => return Err(busy_elsewhere(path).into()),

@@ -1,7 +1,7 @@
 //! The signals that ask for an end.
 //!
 //! The first of `SIGTERM`, `SIGINT` and `SIGHUP` asks for a graceful stop, the
-//! second ends the process, wherever it hangs. What runs here when one comes
+//! second ends the process, wherever it hangs, unless it comes at the same moment. What runs here when one comes
 //! does nothing but raise a flag: anything more (a log line, say) could fail
 //! or wait, and then the signal would be lost.
 //!
@@ -19,6 +19,11 @@ use crate::os::wake::Wake;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Signals that come closer together than this are one. A closed terminal sends `SIGHUP` twice
+/// (the kernel and the shell), `timeout` signals its child and then the group, systemd follows a
+/// `SIGTERM` with a `SIGHUP` if it is told to: none of them means "at once".
+const ONE_ASK: Duration = Duration::from_millis(200);
 
 /// How long the process may take to end by itself after the second signal.
 const GRACE: Duration = Duration::from_secs(1);
@@ -59,6 +64,8 @@ pub fn install() -> Result<StopAsk, Error> {
     let ask = StopAsk::new().map_err(|e| failed(&e))?;
     let handler = on_signal(ask.clone());
     signals::expect_children();
+    // Where files may not grow (`ulimit -f`), a write fails and is dealt with like a full disk.
+    signals::ignore(Signal::FileSize).map_err(|e| failed(&e))?;
     let ignored = signals::is_ignored(Signal::Hup).map_err(|e| failed(&e))?;
     if !ignored || mutant::is("hup-not-ignored") {
         ctrlc::set_handler(handler).map_err(|e| failed(&e))?;
@@ -78,9 +85,15 @@ pub fn install() -> Result<StopAsk, Error> {
 
 /// What `ctrlc`'s thread does for each signal.
 fn on_signal(ask: StopAsk) -> impl FnMut() + Send + 'static {
+    let mut asked: Option<Mono> = None;
     move || {
+        let now = Mono::now();
+        let first = *asked.get_or_insert(now);
         if !ask.stop.raised() {
             ask.stop.raise();
+            return;
+        }
+        if now.since(first) < ONE_ASK && !mutant::is("two-signals-are-two-asks") {
             return;
         }
         if mutant::is("second-signal-ignored") {
@@ -108,6 +121,7 @@ mod tests {
     use super::super::stand_in::{Scratch, StandIn, command};
     use crate::os::pid::{Pid, kill};
     use crate::os::signals::Signal;
+    use crate::os::wait;
 
     /// The bit of `SIGHUP` in a line of `/proc/PID/status`.
     fn hup_in(pid: Pid, line: &str) -> bool {
@@ -138,8 +152,23 @@ mod tests {
         let mut poller = StandIn::ready("deaf", &scratch);
         kill(poller.pid(), Signal::Int).expect("it is our child");
         poller.until("asked");
+        wait::pause(super::ONE_ASK);
         kill(poller.pid(), Signal::Term).expect("it is our child");
         assert_eq!(poller.end().0, Some(130));
+    }
+
+    /// R2.6. Given signals that come at the same moment, when a poller gets them, then they are one
+    /// request: it ends gracefully.
+    #[test]
+    fn signals_at_the_same_moment_are_one_request() {
+        let scratch = Scratch::new();
+        let poller = StandIn::ready("poll", &scratch);
+        for signal in [Signal::Term, Signal::Hup, Signal::Int, Signal::Term] {
+            // It may have ended by now.
+            let _ = kill(poller.pid(), signal);
+        }
+        assert_eq!(poller.end().0, Some(0));
+        assert!(!scratch.pidfile().exists());
     }
 
     /// R2.6. Given a poller that watches for it, when the second signal comes,
@@ -150,6 +179,7 @@ mod tests {
         let mut poller = StandIn::ready("hasty", &scratch);
         kill(poller.pid(), Signal::Term).expect("it is our child");
         poller.until("asked");
+        wait::pause(super::ONE_ASK);
         kill(poller.pid(), Signal::Hup).expect("it is our child");
         assert_eq!(poller.end().0, Some(130));
         // Ended by itself, so its lock was dropped and took the pidfile along.

@@ -29,6 +29,18 @@ pub fn lead_a_session(command: &mut Command) {
     unsafe { command.pre_exec(begin) };
 }
 
+/// Has the process started by `command` lead a process group of its own, with every signal
+/// at its default meaning and none held back.
+pub fn lead_a_group(command: &mut Command) {
+    command.process_group(0);
+    let begin = || {
+        signals::begin_anew();
+        Ok(())
+    };
+    // SAFETY: between fork and exec it makes async-signal-safe calls alone and does not allocate.
+    unsafe { command.pre_exec(begin) };
+}
+
 /// Has the process started by `command` killed when the thread that starts it
 /// ends, with its process at the latest. For what is of no use without us.
 pub fn end_with_us(command: &mut Command) {

@@ -18,6 +18,8 @@ pub enum Signal {
     Pipe,
     /// `SIGKILL`: end, now.
     Kill,
+    /// `SIGXFSZ`: a file may not grow further. Ignored, the write fails instead.
+    FileSize,
 }
 
 impl Signal {
@@ -29,6 +31,7 @@ impl Signal {
             Signal::Hup => libc::SIGHUP,
             Signal::Pipe => libc::SIGPIPE,
             Signal::Kill => libc::SIGKILL,
+            Signal::FileSize => libc::SIGXFSZ,
         }
     }
 }
@@ -136,6 +139,41 @@ pub(super) fn next() -> libc::c_int {
     let all = Mask::all();
     // SAFETY: the set is whole and outlives the call; what else is known of the signal is not asked for.
     unsafe { libc::sigwaitinfo(&raw const all.0, ptr::null_mut()) }
+}
+
+/// What asks a process to end, and what a terminal or a shutdown sends to all.
+const ASKS_TO_END: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+
+/// Holds back from this thread, and those it starts, whatever asks for its end.
+///
+/// # Errors
+/// What `pthread_sigmask` reports.
+pub fn hold_back_requests_to_end() -> io::Result<()> {
+    let asks = Mask::of(|set| {
+        // SAFETY: sigemptyset fills the set in before sigaddset reads it; the numbers are valid signals.
+        unsafe {
+            libc::sigemptyset(set);
+            ASKS_TO_END
+                .iter()
+                .map(|&n| libc::sigaddset(set, n))
+                .max()
+                .unwrap_or(0)
+        }
+    });
+    change(libc::SIG_BLOCK, &asks).map(drop)
+}
+
+/// Whether this process was asked to end while that was held back.
+#[must_use]
+pub fn was_asked_to_end() -> bool {
+    let waiting = Mask::of(|set| {
+        // SAFETY: sigpending fills the set in.
+        unsafe { libc::sigpending(set) }
+    });
+    // SAFETY: the set is whole; the numbers are valid signals.
+    ASKS_TO_END
+        .iter()
+        .any(|&n| unsafe { libc::sigismember(&raw const waiting.0, n) } == 1)
 }
 
 /// Runs `f` while the signal is held back from this thread. One that comes

@@ -319,9 +319,18 @@ impl Process {
 /// The process group of a command whose runner is gone, if any of it lives.
 fn orphan(run: &Run) -> Option<Group> {
     let leader = run.started.as_ref()?.command;
-    let session = run.accepted.runner.pid;
+    let session = run.accepted.runner;
+    // While anybody is left in a group or a session, its number is given to no process: one that
+    // has it and started at another time shows that the group is not the command's any more.
+    let recycled = |p: Process| {
+        let now = Pid::new(p.pid).and_then(Stat::of);
+        now.is_some_and(|now| now.start_time != p.start) && !mutant::is("group-by-number-alone")
+    };
+    let member = |s: Stat| s.group == leader.pid && s.session == session.pid && !s.zombie;
     let lives = leader.lives()
-        || Stat::all().any(|s| s.group == leader.pid && s.session == session && !s.zombie);
+        || (!recycled(leader)
+            && !recycled(session)
+            && Stat::all().any(|s| member(s) && s.start_time >= leader.start));
     Group::led_by(leader.pid).filter(|_| lives)
 }
 
@@ -450,5 +459,52 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::process::lead_a_session;
+    use crate::sinks::child;
+    use std::process::Stdio;
+
+    /// R2.7. Given a receipt whose runner and command are gone, and another process that leads a
+    /// session and a group of the same numbers by now; when it is looked for what is left of the
+    /// command; then nothing is: the stranger is not taken for it, and so never ended.
+    #[test]
+    fn a_group_whose_number_was_given_away_is_not_the_commands() {
+        let mut stranger = child::command("sleep");
+        stranger.arg("600").stdin(Stdio::null());
+        lead_a_session(&mut stranger);
+        let mut stranger = stranger.spawn().expect("sleep is there");
+        let now = Pid::new(stranger.id()).and_then(Stat::of);
+        let now = now.expect("it lives");
+        let run = |start| {
+            let process = Process {
+                pid: now.pid.get(),
+                start,
+            };
+            let here = PidSpace::here().expect("/proc is there");
+            Run {
+                accepted: Accepted {
+                    version: 1,
+                    delivery_id: String::new(),
+                    attempt: 1,
+                    runner: process,
+                    boot_id: here.boot_id,
+                    pid_ns: here.pid_ns,
+                },
+                started: Some(Started {
+                    started_at: Time::ZERO,
+                    command: process,
+                }),
+                ended: None,
+            }
+        };
+        assert!(orphan(&run(now.start_time)).is_some(), "its own is found");
+        assert!(orphan(&run(now.start_time - 1)).is_none());
+        stranger.kill().expect("our child");
+        stranger.wait().expect("our child");
     }
 }

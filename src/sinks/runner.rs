@@ -8,22 +8,29 @@
 //! the poller died, and then nothing was begun. It writes down what became
 //! of the command, and ends; with it goes the lock.
 //!
+//! A runner does not end when it is asked to (a shutdown, or somebody who signals everything
+//! called idempoll): it sees its command through. A command that fails after its runner was
+//! asked to end as well did not fail by itself; the machine went down under it. Nothing is
+//! written then, and it counts as interrupted.
+//!
 //! The command inherits neither the receipt nor any other descriptor: a daemon
 //! it leaves behind must not look like a run that never ends.
 
 use super::child::{self, Countdown, Feed, Output, Process};
 use super::receipt::{self, Accepted, Ended, Line, Word};
 use crate::engine::time::Time;
+use crate::mutant;
 use crate::os::pid::Group;
 use crate::os::proc::{PidSpace, Stat};
 use crate::os::process;
+use crate::os::signals::{self, Signal};
 use crate::os::wait::{self, For};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, PipeReader, Read};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, SystemTime};
@@ -90,6 +97,10 @@ impl From<io::Error> for End {
 }
 
 fn run() -> Result<(), End> {
+    if !mutant::is("runner-ends-when-asked") {
+        signals::hold_back_requests_to_end()?;
+    }
+    signals::ignore(Signal::FileSize)?;
     process::close_on_exec_from_3();
     let receipt = take_stdout()?;
     let dir = File::open(".")?;
@@ -106,6 +117,12 @@ fn run() -> Result<(), End> {
         Ok(begun) => begun.see_through(&payload, Duration::from_millis(order.timeout_ms)),
         Err(reason) => Ended::failed(reason),
     };
+    if ended.outcome == Word::Failed
+        && signals::was_asked_to_end()
+        && !mutant::is("shutdown-is-failure")
+    {
+        return Err(End::Unrecorded);
+    }
     record(&receipt, &dir, ended).map_err(|_| End::Unrecorded)
 }
 
@@ -182,8 +199,8 @@ fn enter_and_start(order: &Order, receipt: &File) -> Result<Result<Begun, String
         .stdin(Stdio::piped())
         // One pipe for both, so that their order is kept.
         .stdout(to_output.try_clone()?)
-        .stderr(to_output)
-        .process_group(0);
+        .stderr(to_output);
+    process::lead_a_group(&mut command);
     let (before, after) = started_line();
     process::announce(
         &mut command,

@@ -123,6 +123,23 @@ fn r1_9_a_place_that_is_not_ours_is_refused() {
     }
 }
 
+/// Given a `--pidfile` that names some other file, when `start` or `stop` is called, then it
+/// stays as it is and the message says so (R1.9).
+#[test]
+fn r1_9_a_file_that_is_no_pidfile_stays_as_it_is() {
+    let place = Place::new(LOG);
+    place.once().expect(0);
+    let config = fs::read_to_string(place.path("idempoll.json")).expect("it is there");
+    for verb in [&["start", "--once"][..], &["stop"]] {
+        let mut words = verb.to_vec();
+        words.extend(["--pidfile", "idempoll.json"]);
+        let said = place.run(&words).expect(1);
+        assert!(said.stderr.contains("not a pidfile"), "{}", said.stderr);
+    }
+    let after = fs::read_to_string(place.path("idempoll.json"));
+    assert_eq!(after.expect("it is there"), config);
+}
+
 /// Given a state directory nothing can be written to, when the program is started, then it
 /// is refused before the first request (R1.9, C124).
 #[test]

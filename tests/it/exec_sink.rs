@@ -527,6 +527,48 @@ fn a_command_without_its_runner_is_running_until_it_ends() {
     assert_eq!(world.lines("log"), ["begun", "done"]);
 }
 
+/// R6.2, R6.3: Given a runner that is asked to end; when its command ends well after that; then it
+/// is delivered: a runner sees its command through, whoever signals it.
+#[test]
+fn r6_2_a_runner_that_is_asked_to_end_sees_its_command_through() {
+    let world = World::new();
+    let sink = world.sink(GATED_COMMAND);
+    let d = delivery(1, "{}");
+    std::thread::scope(|threads| {
+        let delivering = threads.spawn(|| sink.deliver(&d, &never()));
+        world.until_there("log");
+        let runner = world.running(&d).accepted.runner.pid.to_string();
+        for signal in ["TERM", "HUP", "INT"] {
+            kill(signal, &runner);
+        }
+        world.touch("gate");
+        assert_eq!(delivering.join().expect("no panic"), Outcome::Delivered);
+    });
+    assert_eq!(world.lines("log"), ["begun", "done"]);
+}
+
+/// R5.4: Given a runner and its command that are asked to end, as at a shutdown; when
+/// the command does; then it did not fail: how it ended is not known, and no retry is spent.
+#[test]
+fn r5_4_a_shutdown_is_no_failure() {
+    let world = World::new();
+    let sink = world.sink(GATED_COMMAND);
+    let d = delivery(1, "{}");
+    std::thread::scope(|threads| {
+        let delivering = threads.spawn(|| sink.deliver(&d, &never()));
+        world.until_there("log");
+        let run = world.running(&d);
+        let command = run.started.expect("it started").command.pid;
+        kill("TERM", &run.accepted.runner.pid.to_string());
+        kill("TERM", &format!("-{command}"));
+        assert_eq!(delivering.join().expect("no panic"), Outcome::Unknown);
+    });
+    // A signal to the command alone is its own affair.
+    let d = delivery(2, "{}");
+    let sink = world.sink("kill -TERM $$");
+    assert_eq!(sink.deliver(&d, &never()), failed("killed by signal 15"));
+}
+
 /// Given a runner that is killed and a command that then hangs; when the
 /// command's time is up; then whoever waits for it ends it.
 #[test]

@@ -66,6 +66,11 @@ pub fn only_what_hangs_is_left(place: &Place, pid: u32) {
     );
 }
 
+/// Long enough after a first signal for another one to be a second.
+pub fn a_moment_later() {
+    std::thread::sleep(Duration::from_millis(300));
+}
+
 /// Whether a file is one that a writer had not finished.
 fn is_temp(path: &std::path::Path) -> bool {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -637,6 +642,7 @@ fn r2_6_a_second_signal_ends_it_at_once() {
     };
     poller.signal("TERM");
     assert_eq!(place.run(&["status"]).code, Some(0));
+    a_moment_later();
     poller.signal("INT");
     only_what_hangs_is_left(&place, poller.pid());
     drop(slowness);
@@ -653,6 +659,41 @@ fn r2_6_a_second_signal_ends_it_at_once() {
     ids.dedup();
     assert_eq!((ids.len(), place.lines("ids.log").len()), (400, 400));
     assert!(place.entries("record.set_aside").is_empty());
+}
+
+/// Given a poller that cannot end at once, when several signals come at the same moment (as from
+/// `timeout`, or a terminal that is closed), then they are one request and it ends
+/// gracefully; so do two `stop`s that do not wait (R2.6).
+#[test]
+fn r2_6_signals_at_the_same_moment_are_one_request() {
+    let place = Place::new(LOG);
+    let mut poller = place.start();
+    let Some(slowness) = hang(&place, poller.pid(), "r2_6") else {
+        return;
+    };
+    for signal in ["TERM", "HUP", "INT"] {
+        poller.signal(signal);
+    }
+    // It would have ended by the second signal within a second.
+    std::thread::sleep(Duration::from_millis(1500));
+    drop(slowness);
+    assert_eq!(poller.ended().code(), Some(0), "{}", place.story());
+}
+
+/// Given a poller whose state directory is moved away, when another one is started in its
+/// place, then the first ends within moments, whatever its interval, and writes
+/// nothing into what is the second one's; that can be stopped (R1.3).
+#[test]
+fn r1_3_a_state_directory_that_was_moved_is_let_go_within_a_second() {
+    let place = resting(LOG);
+    let mut first = place.start();
+    rested(&place);
+    fs::rename(place.state(), place.path("moved")).expect("it can be moved");
+    let mut second = place.start();
+    assert_eq!(first.ended().code(), Some(1));
+    assert_eq!(place.status()["pid"], second.pid());
+    place.run(&["stop"]).expect(0);
+    assert!(second.ended().success());
 }
 
 /// Given a poller started under `nohup`, when the terminal hangs up, then it goes

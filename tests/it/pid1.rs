@@ -1,7 +1,7 @@
 //! The program as pid 1, as in a container: the real one in a pid namespace of its own.
 
 use crate::exec_world::kill;
-use crate::lifecycle::{hang, only_what_hangs_is_left};
+use crate::lifecycle::{a_moment_later, hang, only_what_hangs_is_left};
 use crate::world::forge::{Forge, Reply};
 use crate::world::program::{
     Answer, Place, Running, can_unshare, children, exists, lives, parent_and_session,
@@ -194,6 +194,7 @@ fn c089_pid_1_passes_on_a_second_signal_and_the_exit_code() {
     };
     kill("TERM", &container.pid1.to_string());
     assert_eq!(place.run(&["status"]).code, Some(0));
+    a_moment_later();
     kill("TERM", &container.pid1.to_string());
     only_what_hangs_is_left(&place, container.poller);
     drop(slowness);

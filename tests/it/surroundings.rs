@@ -477,6 +477,27 @@ fn c119_a_disk_that_others_fill_is_waited_for() {
     assert_eq!((ids.len(), place.lines("ids.log").len()), (5, 5));
 }
 
+/// Given a limit on how large files may grow, and commands that print more than that, when
+/// they are delivered to, then each runs once and its outcome is recorded without what it
+/// printed; no signal of that limit ends the poller or a runner (R3.5, R6.2).
+#[test]
+fn r3_5_a_limit_on_the_size_of_files_ends_nobody() {
+    let place = Place::new(
+        r#"head -c 60000 /dev/zero | tr '\0' x; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#,
+    );
+    place.item(1, 1);
+    // In blocks of 512 bytes.
+    let mut command = place.shell(r#"ulimit -f 64; exec "$@""#, &["start", "--once"]);
+    let said = Answer::of(command.output().expect("sh is there")).expect(0);
+    assert!(said.stdout.contains("0 failed"), "{}", said.stdout);
+    assert_eq!(
+        place.lines("ids.log"),
+        ["dir:inbox#1/opened", "dir:inbox#1/comment/1"],
+        "{}",
+        place.story()
+    );
+}
+
 /// Given a record that is a mount point of its own, and so cannot be replaced, when its item has news,
 /// then that is said with the file's name, not delivered, and nothing is left lying
 /// about, while the others go on; once it can be replaced it is delivered (R3.2, R3.5, C118).

@@ -414,7 +414,7 @@ fn a_pidfile_that_never_stays_is_never_believed() {
     let opened = std::cell::Cell::new(0);
     let open = |path: &Path| {
         opened.set(opened.get() + 1);
-        let file = open_own_pidfile(path)?;
+        let file = open_own_pidfile(path, scratch.path())?;
         fs::remove_file(path).expect("just made");
         Ok(file)
     };

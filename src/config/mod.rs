@@ -100,7 +100,12 @@ pub fn places_in(file: Option<&Path>, overrides: &Overrides, env: &Env) -> Resul
     let found = find(file, env);
     let state_dir = match (&overrides.state_dir, &found) {
         (Some(dir), _) => absolute(&env.cwd, dir),
-        (None, Ok(file)) => rules::state_dir_alone(file, &raw::read(file)?, overrides, env)?,
+        (None, Ok(file)) => raw::read(file)
+            .and_then(|raw| rules::state_dir_alone(file, &raw, overrides, env))
+            .map_err(|error| match error.hint {
+                None => error.hint("mend it, or say where the state is with --state-dir DIR"),
+                Some(_) => error,
+            })?,
         (None, Err(error)) => env.state_dir().ok_or_else(|| error.clone())?,
     };
     Ok(Places {

@@ -55,13 +55,26 @@ impl Env {
     }
 }
 
-/// `path` as seen from `base`, without `.` and doubled slashes.
+/// `path` as seen from `base`, without `.` and doubled slashes. What `..` leads to is looked up
+/// now: it must not lead elsewhere, or nowhere, when a directory on the way is removed later.
 #[must_use]
 pub fn absolute(base: &Path, path: &Path) -> PathBuf {
-    base.join(path)
+    let joined: PathBuf = base
+        .join(path)
         .components()
         .filter(|c| *c != Component::CurDir)
-        .collect()
+        .collect();
+    let parts: Vec<Component<'_>> = joined.components().collect();
+    let Some(up) = parts.iter().rposition(|c| *c == Component::ParentDir) else {
+        return joined;
+    };
+    let (to, rest) = parts.split_at(up + 1);
+    let to: PathBuf = to.iter().collect();
+    match to.canonicalize() {
+        Ok(to) => rest.iter().fold(to, |path, part| path.join(part)),
+        // Whoever uses it says what is missing.
+        Err(_) => joined,
+    }
 }
 
 /// The config file to read: `flag` if given, else the first that exists of the
@@ -166,5 +179,22 @@ mod tests {
         let named = [vars[0], ("IDEMPOLL_CONFIG", "sub/c.json")];
         assert_eq!(at(None, &named), Ok(dir.join("sub/c.json")));
         assert_eq!(at(Some("./x.json"), &named), Ok(dir.join("x.json")));
+    }
+
+    /// Given a path that goes up from a directory, when that directory is removed later, then
+    /// the path still leads where it led: it was looked up at once.
+    #[test]
+    fn what_goes_up_is_looked_up_at_once() {
+        let dir = Scratch::new();
+        let base = dir.join("release");
+        std::fs::create_dir(&base).expect("it can be made");
+        let real = dir.canonicalize().expect("it is there");
+        assert_eq!(
+            absolute(&base, Path::new("../state/x")),
+            real.join("state/x")
+        );
+        assert_eq!(absolute(&base, Path::new("./state")), base.join("state"));
+        let nowhere = absolute(&base, Path::new("gone/../state"));
+        assert_eq!(nowhere, base.join("gone/../state"));
     }
 }

@@ -107,6 +107,7 @@ pub fn open_feeds(config: &Config) -> (Vec<FeedSetup>, Providers) {
                     sinks: source.sinks.clone(),
                     policy: source.policy.clone(),
                     self_marker: config.self_marker.clone(),
+                    scope: feed.scope,
                 },
             });
             opened.push(Some(feed.provider));

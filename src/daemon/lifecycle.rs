@@ -8,6 +8,7 @@
 use super::clock;
 use super::holder;
 use super::life;
+use super::places;
 use super::poll::{Course, Poller, Voice};
 use super::runlock::{PATIENCE, Refused, RunLock};
 use super::signals::{self, StopAsk};
@@ -154,6 +155,7 @@ fn run(
         .iter()
         .map(String::as_str)
         .chain(lock.notice())
+        .chain(places::open_to_others(&config.state_dir).as_deref())
     {
         say(&Entry::new(clock::now(), "poller.warning").with("reason", warning));
     }

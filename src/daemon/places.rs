@@ -160,6 +160,16 @@ pub(super) fn is_something_else(file: &File) -> io::Result<bool> {
     Ok(!text[..length].iter().all(known) && !mutant::is("any-file-is-a-pidfile"))
 }
 
+/// That others can open a state directory, and so lock it, which keeps a poller from starting.
+pub(super) fn open_to_others(state_dir: &Path) -> Option<String> {
+    let facts = Facts::at(state_dir).ok()?;
+    (facts.mode & 0o077 != 0).then(|| {
+        let path = state_dir.display();
+        let mode = facts.mode;
+        format!("others can open the state directory {path} (mode {mode:04o}), and so keep a poller from starting: chmod 700 {path}")
+    })
+}
+
 /// Why a file cannot be our pidfile, and what to do.
 fn check_pidfile(path: &Path, facts: &Facts) -> Result<(), (String, String)> {
     let away = || format!("look what it is and move it away: {}", path.display());

@@ -124,5 +124,7 @@ fn immovable(now: &Config, then: &Config) -> Option<Error> {
     }
     let (now, then) = (now.state_dir.display(), then.state_dir.display());
     let doing = format!("cannot change state_dir from {now} to {then} while the poller runs");
-    Some(Error::new(doing, "").hint("stop and start it to use the new config"))
+    Some(Error::new(doing, "").hint(format!(
+        "stop it first, with `idempoll stop --state-dir {now}`; and move {now} to {then}, or all that is open is delivered anew"
+    )))
 }

@@ -53,6 +53,8 @@ pub struct Engine {
     pub(super) noted: Totals,
     /// The latest time heard of, to notice a clock that was set back.
     pub(super) latest: Time,
+    /// By how much it was, since before the records still on disk were written.
+    pub(super) set_back: Duration,
     pub(super) stopping: bool,
 }
 
@@ -114,6 +116,7 @@ impl Engine {
             totals: Totals::default(),
             noted: Totals::default(),
             latest: Time::ZERO,
+            set_back: Duration::ZERO,
             stopping: false,
         }
     }
@@ -178,8 +181,11 @@ impl Engine {
             if let Some(held) = self.records.get_mut(&slug) {
                 held.record.set_back(by);
             }
+            // On disk as well: another life of the poller does not know of this.
+            self.touch(&slug, []);
             self.schedule(&slug);
         }
+        self.set_back += by;
     }
 
     /// Whether the engine is ready for another [`Fact::Heard`].

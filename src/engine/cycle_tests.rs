@@ -50,6 +50,7 @@ fn setup(version: &str) -> Setup {
                     ..Policy::default()
                 },
                 self_marker: "<!-- idempoll -->".into(),
+                scope: String::new(),
             },
         }],
         slots: [("sink".to_string(), 1)].into(),
@@ -401,7 +402,10 @@ fn c023_a_clock_set_back_delays_nothing() {
     engine.on(NOW, settled(1, failed));
     store.drive(&mut engine, NOW);
     let yesterday = NOW.minus(Duration::from_secs(86_400));
-    assert_eq!(store.drive(&mut engine, yesterday), ["poller.warning"]);
+    assert_eq!(
+        store.drive(&mut engine, yesterday),
+        ["poller.warning", "save in~1"]
+    );
     let due = engine.wakes_at().expect("it waits");
     assert!(due.since(yesterday) <= Duration::from_secs(1), "{due}");
     let done = store.drive(&mut engine, due);
@@ -439,7 +443,10 @@ fn c023_a_clock_set_forward_and_back_delays_nothing() {
     fail(&mut engine, tomorrow);
     store.drive(&mut engine, tomorrow);
     let back = NOW.plus(Duration::from_secs(1));
-    assert_eq!(store.drive(&mut engine, back), ["poller.warning"]);
+    assert_eq!(
+        store.drive(&mut engine, back),
+        ["poller.warning", "save in~1"]
+    );
     let due = engine.wakes_at().expect("it waits");
     assert!(due.since(back) <= Duration::from_secs(4), "{due}");
     let done = store.drive(&mut engine, due);
@@ -472,6 +479,71 @@ fn c023_a_wait_stored_by_a_clock_that_ran_ahead_delays_nothing() {
     let ahead = NOW.plus(Duration::from_secs(43_200));
     assert_eq!(poller(ahead), ["poller.warning", "list"]);
     assert_eq!(poller(NOW), ["cycle of 0 failed 1 interrupted false"]);
+}
+
+/// Given a feed of which more is told from now on (pull requests as well, say), when it is listed
+/// next, then all of it is: what was left out so far lies behind the cursor (R6.4).
+#[test]
+fn r6_4_a_feed_of_which_more_is_told_is_listed_in_full() {
+    let stored = |scope: &str| {
+        let mut setup = setup("1.0.0");
+        setup.feeds[0].rules.scope = scope.into();
+        setup
+    };
+    let mut store = Store::default();
+    let mut engine = Engine::new(stored("issues"), vec![None], vec![]);
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(1));
+    store.drive(&mut engine, NOW);
+    engine.leave();
+    for (scope, in_full) in [("issues", false), ("", true)] {
+        let mut engine = Engine::new(stored(scope), vec![store.feed.clone()], vec![]);
+        engine.on(NOW, Fact::CycleDue);
+        let cursor = loop {
+            match engine.next(NOW).expect("it lists") {
+                Step::List { cursor, .. } => break cursor,
+                _ => {}
+            }
+        };
+        assert_eq!(cursor.is_none(), in_full, "{scope}");
+        engine.leave();
+    }
+}
+
+/// Given a sink that said "not now" to a poller whose clock ran a day ahead, when the next one
+/// starts by the right clock, or the clock is set back and another life of the same one follows, then
+/// it is asked again when it would have been (C023).
+#[test]
+fn c023_not_now_by_a_clock_that_ran_ahead_delays_nothing() {
+    let ahead = NOW.plus(Duration::from_secs(86_400));
+    for noticed in [false, true] {
+        let mut store = Store::default();
+        let mut engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
+        engine.on(ahead, Fact::CycleDue);
+        store.drive(&mut engine, ahead);
+        engine.on(ahead, sighting_fact(1));
+        store.drive(&mut engine, ahead);
+        let reason = "busy".into();
+        let not_now = Outcome::Deferred {
+            reason,
+            not_before: None,
+        };
+        engine.on(ahead, settled(1, not_now));
+        store.drive(&mut engine, ahead);
+        if noticed {
+            store.drive(&mut engine, NOW);
+        }
+        engine.leave();
+        let mut engine = Engine::new(setup("1.0.0"), vec![store.feed.clone()], vec![slug(1)]);
+        if !noticed {
+            engine.lived_until(ahead);
+        }
+        store.drive(&mut engine, NOW);
+        let due = engine.wakes_at().expect("it waits");
+        assert!(due.since(NOW) <= Duration::from_secs(1), "{due}");
+        engine.leave();
+    }
 }
 
 /// Given a damaged record, when its item is listed, then it is set aside, reported,

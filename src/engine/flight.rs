@@ -77,6 +77,10 @@ impl Engine {
         let Some(held) = self.records.get_mut(slug) else {
             return;
         };
+        if !self.set_back.is_zero() {
+            held.record.set_back(self.set_back);
+            self.saving.dirty.insert(slug.clone());
+        }
         held.record
             .clamp_times(now, &super::cycle::budget(&self.setup, feed));
         let item = held.record.item.clone();

@@ -26,6 +26,8 @@ pub struct Rules {
     pub policy: Policy,
     /// The text that marks our own comments.
     pub self_marker: String,
+    /// What of a feed its provider tells, as text to compare; empty if always all of it.
+    pub scope: String,
 }
 
 /// What a sighting did to a record.

@@ -526,12 +526,15 @@ fn waits_until(feed: &Feed, now: Time) -> Option<Time> {
 /// What an item's judgement depends on besides upstream, as text to compare.
 fn judged_by(rules: &Rules) -> String {
     let policy = &rules.policy;
-    json!([
+    let judged_by = json!([
         policy.label,
         policy.authorized_users,
         policy.authorized_associations,
         policy.watch_from,
         policy.backlog == super::access::Backlog::Skip,
-    ])
-    .to_string()
+    ]);
+    match mutant::is("scope-forgotten") {
+        true => judged_by.to_string(),
+        false => format!("{judged_by}{}", rules.scope),
+    }
 }

@@ -93,6 +93,10 @@ pub fn open(source: &str, config: &GitHub) -> Vec<Feed> {
                     number: 0,
                 },
                 host: net::host(&config.base_url),
+                scope: match (config.issues, config.pull_requests) {
+                    (true, true) => String::new(),
+                    (issues, pulls) => format!("issues {issues}, pull requests {pulls}"),
+                },
                 provider: Box::new(provider),
             }
         })

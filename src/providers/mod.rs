@@ -63,6 +63,9 @@ pub struct Feed {
     pub template: ItemRef,
     /// The host whose limits it shares with other feeds; `None` without a network.
     pub host: Option<String>,
+    /// What of it is told, as text to compare: when that changes, all of it is listed
+    /// again. Empty if always all of it is.
+    pub scope: String,
     /// What lists it.
     pub provider: Box<dyn Provider>,
 }
@@ -81,6 +84,7 @@ pub fn open(source: &Source) -> Vec<Feed> {
                 number: 0,
             },
             host: None,
+            scope: String::new(),
             provider: Box::new(dir::DirProvider::new(&source.name, config.clone())),
         }],
         checked::Provider::GitHub(config) => github::open(&source.name, config),

@@ -140,6 +140,29 @@ fn r1_9_a_file_that_is_no_pidfile_stays_as_it_is() {
     assert_eq!(after.expect("it is there"), config);
 }
 
+/// Given a state directory that others can open, when a poller starts, then it says once that they
+/// could keep it from starting, and works (R1.9).
+#[test]
+fn r1_9_a_state_directory_open_to_others_is_warned_about() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new(LOG);
+    place.item(1, 0);
+    fs::create_dir(place.state()).expect("it can be made");
+    for (mode, warnings) in [(0o755, 1), (0o700, 1)] {
+        let mode = fs::Permissions::from_mode(mode);
+        fs::set_permissions(place.state(), mode).expect("it is ours");
+        place.once().expect(0);
+        let warned = place.entries("poller.warning");
+        assert_eq!(warned.len(), warnings, "{}", place.story());
+        let reason = warned[0]["reason"].as_str().unwrap_or_default();
+        assert!(
+            reason.contains("(mode 0755)") && reason.contains("chmod 700"),
+            "{reason}"
+        );
+    }
+    assert_eq!(place.lines("ids.log").len(), 1);
+}
+
 /// Given a state directory nothing can be written to, when the program is started, then it
 /// is refused before the first request (R1.9, C124).
 #[test]

@@ -19,6 +19,7 @@ fn rules() -> Rules {
             ..Policy::default()
         },
         self_marker: "<!-- idempoll -->".into(),
+        scope: String::new(),
     }
 }
 

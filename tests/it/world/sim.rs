@@ -248,6 +248,7 @@ impl World {
                     sinks: self.script.sinks.clone(),
                     policy,
                     self_marker: "<!-- idempoll -->".into(),
+                    scope: String::new(),
                 },
             }],
             slots: self

@@ -501,9 +501,8 @@ fn r6_4_a_feed_of_which_more_is_told_is_listed_in_full() {
         let mut engine = Engine::new(stored(scope), vec![store.feed.clone()], vec![]);
         engine.on(NOW, Fact::CycleDue);
         let cursor = loop {
-            match engine.next(NOW).expect("it lists") {
-                Step::List { cursor, .. } => break cursor,
-                _ => {}
+            if let Step::List { cursor, .. } = engine.next(NOW).expect("it lists") {
+                break cursor;
             }
         };
         assert_eq!(cursor.is_none(), in_full, "{scope}");

@@ -56,7 +56,7 @@ impl Poller<'_> {
             return Ok(());
         };
         update(&mut self.run, &self.life.engine);
-        let life = match self.begin_life(&edit.config) {
+        let mut life = match self.begin_life(&edit.config) {
             Ok(life) => {
                 self.reloaded(*edit);
                 life
@@ -67,9 +67,11 @@ impl Poller<'_> {
                 self.begin_life(&before)?
             }
         };
+        life.engine.follow(&self.life.engine);
         let old = std::mem::replace(&mut self.life, life);
         self.faults += old.dispatch.faults();
         old.engine.leave();
+        self.write_run();
         Ok(())
     }
 

@@ -281,6 +281,23 @@ impl Engine {
         }
     }
 
+    /// Goes on counting and reporting where `before` left off, an engine of the same poller with
+    /// another config: what was said is not said again, what was counted is not forgotten.
+    pub fn follow(&mut self, before: &Engine) {
+        self.noted = before.noted.clone();
+        self.totals = Totals {
+            left_running: 0,
+            ..before.totals.clone()
+        };
+        self.unreadable = before.unreadable.clone();
+        for (setup, feed) in self.setup.feeds.iter().zip(&mut self.feeds) {
+            let mut old = before.setup.feeds.iter().zip(&before.feeds);
+            if let Some((_, old)) = old.find(|(old, _)| old.slug == setup.slug) {
+                feed.health = old.health.clone();
+            }
+        }
+    }
+
     /// How each feed is doing: its place, its health, its items.
     pub fn health(&self) -> impl Iterator<Item = (&FeedSetup, &Health, usize)> {
         let state = self

@@ -481,6 +481,34 @@ fn c023_a_wait_stored_by_a_clock_that_ran_ahead_delays_nothing() {
     assert_eq!(poller(NOW), ["cycle of 0 failed 1 interrupted false"]);
 }
 
+/// Given a delivery and a listing that failed, when the config changes before the next cycle, then
+/// that cycle counts the delivery, and the failure is not reported a second time.
+#[test]
+fn an_engine_that_follows_another_forgets_and_repeats_nothing() {
+    let (mut store, mut engine) = listing();
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    let fail = |engine: &mut Engine| {
+        engine.on(NOW, Fact::Listed(Listing::Cut(Cut::because("no route"))));
+    };
+    fail(&mut engine);
+    let said = store.drive(&mut engine, NOW);
+    assert!(said.contains(&"poll.source_error".to_string()), "{said:?}");
+    engine.on(NOW, settled(1, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    let mut next = Engine::new(setup("1.0.0"), vec![store.feed.clone()], vec![slug(1)]);
+    next.follow(&engine);
+    engine.leave();
+    next.on(NOW, Fact::CycleDue);
+    store.drive(&mut next, NOW);
+    fail(&mut next);
+    let said = store.drive(&mut next, NOW);
+    assert!(!said.contains(&"poll.source_error".to_string()), "{said:?}");
+    // Only a cycle with something to tell leaves an entry.
+    assert!(said.contains(&"poll.cycle".to_string()), "{said:?}");
+    next.leave();
+}
+
 /// Given a feed of which more is told from now on (pull requests as well, say), when it is listed
 /// next, then all of it is: what was left out so far lies behind the cursor (R6.4).
 #[test]

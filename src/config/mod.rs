@@ -101,7 +101,7 @@ pub fn places_in(file: Option<&Path>, overrides: &Overrides, env: &Env) -> Resul
     let state_dir = match (&overrides.state_dir, &found) {
         (Some(dir), _) => absolute(&env.cwd, dir),
         (None, Ok(file)) => raw::read(file)
-            .and_then(|raw| rules::state_dir_alone(file, &raw, overrides, env))
+            .and_then(|text| rules::state_dir_alone(file, &text, overrides, env))
             .map_err(|error| match error.hint {
                 None => error.hint("mend it, or say where the state is with --state-dir DIR"),
                 Some(_) => error,

@@ -120,9 +120,7 @@ pub fn shared_with_others(state_dir: &Path) -> Option<String> {
     ))
 }
 
-/// Opens the pidfile, made if it is missing, if it is safe to write and to remove. In the
-/// state directory what has its name is ours, whatever a crash made of it; elsewhere
-/// it may be a file that a slip of the pen named (`--pidfile` for `--config`).
+/// Opens the pidfile, made if it is missing, if it is safe to write and to remove.
 pub(super) fn open_own_pidfile(path: &Path, state_dir: &Path) -> Result<File, Error> {
     let failed =
         |e: &dyn fmt::Display| Error::new(format!("cannot use pidfile {}", path.display()), e);
@@ -140,7 +138,7 @@ pub(super) fn open_own_pidfile(path: &Path, state_dir: &Path) -> Result<File, Er
     })?;
     let facts = Facts::of(&file).map_err(|e| failed(&e))?;
     check_pidfile(path, &facts).map_err(|(why, hint)| failed(&why).hint(hint))?;
-    if path.parent() != Some(state_dir) && is_something_else(&file).map_err(|e| failed(&e))? {
+    if is_something_else(&file, path, state_dir).map_err(|e| failed(&e))? {
         let hint = format!("give another one, or remove it: {}", path.display());
         return Err(failed(&NO_PIDFILE).hint(hint));
     }
@@ -150,9 +148,13 @@ pub(super) fn open_own_pidfile(path: &Path, state_dir: &Path) -> Result<File, Er
 /// What is said of a file that is something else.
 pub(super) const NO_PIDFILE: &str = "it holds something else than a pid, so it is not a pidfile";
 
-/// Whether a file holds what neither a poller nor a crash leaves in a pidfile: other than
-/// a number, nothing, or zeros.
-pub(super) fn is_something_else(file: &File) -> io::Result<bool> {
+/// Whether the file `path` holds what neither a poller nor a crash leaves in a pidfile: other than
+/// a number, nothing, or zeros. In the state directory what has the name is ours, whatever a
+/// crash made of it; elsewhere a slip of the pen may have named it (`--pidfile` for `--config`).
+pub(super) fn is_something_else(file: &File, path: &Path, state_dir: &Path) -> io::Result<bool> {
+    if path.parent() == Some(state_dir) {
+        return Ok(false);
+    }
     let mut text = [0; LONGEST_PIDFILE as usize];
     let length = file.read_at(&mut text, 0)?;
     let known =

@@ -344,14 +344,11 @@ fn remove_stale(state_dir: &Path, pidfile: &Path) -> Removal {
         Ok((facts, _)) if facts.size > LONGEST_PIDFILE => {
             return Removal::Kept(format!("it is {} bytes long, not a pidfile", facts.size));
         }
-        Ok((_, file)) if pidfile.parent() != Some(state_dir) => {
-            match places::is_something_else(&file) {
-                Ok(false) => file,
-                Ok(true) => return Removal::Kept(places::NO_PIDFILE.to_string()),
-                Err(e) => return kept(&e),
-            }
-        }
-        Ok((_, file)) => file,
+        Ok((_, file)) => match places::is_something_else(&file, pidfile, state_dir) {
+            Ok(false) => file,
+            Ok(true) => return Removal::Kept(places::NO_PIDFILE.to_string()),
+            Err(e) => return kept(&e),
+        },
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Removal::Removed,
         Err(e) => return kept(&e),
     };

@@ -26,9 +26,6 @@ use crate::mutant;
 use std::io;
 use std::time::Duration;
 
-/// What pid 1 passes on. The rest asks for nothing that a poller knows.
-const PASSED_ON: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
-
 /// How long pid 1 outlives the poller for whoever came in from outside, in looks of [`LOOK`].
 const LINGER: u32 = 100;
 
@@ -75,7 +72,8 @@ fn see_through(poller: libc::pid_t) -> ! {
             break code;
         }
         let signal = signals::next();
-        if PASSED_ON.contains(&signal) {
+        // The rest asks for nothing that a poller knows.
+        if signals::ASKS_TO_END.contains(&signal) {
             // SAFETY: kill takes two numbers; the child is ours and not collected, so the number is its own.
             unsafe { libc::kill(poller, signal) };
         }

@@ -87,10 +87,7 @@ pub fn expect_children() {
 /// Holds no signal back from this thread and those it starts from now on. Who
 /// started us may have held back some; one that came meanwhile is seen now.
 pub fn hold_back_none() {
-    hold_back_only(&Mask::of(|set| {
-        // SAFETY: sigemptyset fills the set in.
-        unsafe { libc::sigemptyset(set) }
-    }));
+    hold_back_only(&Mask::with(&[]));
 }
 
 /// Which signals are held back.
@@ -103,6 +100,17 @@ impl Mask {
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };
         fill(&raw mut set);
         Mask(set)
+    }
+
+    /// These signals, each of them a valid one.
+    fn with(signals: &[libc::c_int]) -> Mask {
+        // SAFETY: sigemptyset fills the set in.
+        let mut mask = Mask::of(|set| unsafe { libc::sigemptyset(set) });
+        for &signal in signals {
+            // SAFETY: the set is whole.
+            unsafe { libc::sigaddset(&raw mut mask.0, signal) };
+        }
+        mask
     }
 
     fn all() -> Mask {
@@ -142,25 +150,15 @@ pub(super) fn next() -> libc::c_int {
 }
 
 /// What asks a process to end, and what a terminal or a shutdown sends to all.
-const ASKS_TO_END: [libc::c_int; 4] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
+pub(super) const ASKS_TO_END: [libc::c_int; 4] =
+    [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT];
 
 /// Holds back from this thread, and those it starts, whatever asks for its end.
 ///
 /// # Errors
 /// What `pthread_sigmask` reports.
 pub fn hold_back_requests_to_end() -> io::Result<()> {
-    let asks = Mask::of(|set| {
-        // SAFETY: sigemptyset fills the set in before sigaddset reads it; the numbers are valid signals.
-        unsafe {
-            libc::sigemptyset(set);
-            ASKS_TO_END
-                .iter()
-                .map(|&n| libc::sigaddset(set, n))
-                .max()
-                .unwrap_or(0)
-        }
-    });
-    change(libc::SIG_BLOCK, &asks).map(drop)
+    change(libc::SIG_BLOCK, &Mask::with(&ASKS_TO_END)).map(drop)
 }
 
 /// Whether this process was asked to end while that was held back.
@@ -182,14 +180,7 @@ pub fn was_asked_to_end() -> bool {
 /// # Errors
 /// What `pthread_sigmask` reports; then `f` did not run.
 pub fn held_back<T>(signal: Signal, f: impl FnOnce() -> T) -> io::Result<T> {
-    let one = Mask::of(|set| {
-        // SAFETY: sigemptyset fills the set in before sigaddset reads it; the number is a valid signal.
-        unsafe {
-            libc::sigemptyset(set);
-            libc::sigaddset(set, signal.number())
-        }
-    });
-    let before = change(libc::SIG_BLOCK, &one)?;
+    let before = change(libc::SIG_BLOCK, &Mask::with(&[signal.number()]))?;
     let result = f();
     hold_back_only(&before);
     Ok(result)

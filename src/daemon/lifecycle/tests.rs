@@ -56,6 +56,13 @@ impl Place {
             "sinks": { "log": { "type": "exec", "command": ["true"] } } })
     }
 
+    /// Changes one key of the config.
+    fn edit(&self, key: &str, value: u64) {
+        let mut config = self.config();
+        config[key] = value.into();
+        self.configure(&config);
+    }
+
     /// In one rename, as a careful editor does it.
     fn configure(&self, config: &Value) {
         self.write("c.json", &config.to_string());
@@ -229,9 +236,7 @@ fn c130_a_panic_is_remembered_when_the_config_changes() {
     let panics = |_: &Delivery, _: &Wake| -> Outcome { panic!("on purpose") };
     let (report, _) = place.run_beside(Arc::new(Told(panics)), || {
         eventually("it failed", || !place.entries("dispatch.failed").is_empty());
-        let mut config = place.config();
-        config["max_retries"] = 5.into();
-        place.configure(&config);
+        place.edit("max_retries", 5);
         eventually("it is in use", || {
             !place.entries("config.reloaded").is_empty()
         });
@@ -250,9 +255,7 @@ fn r6_2_a_change_of_the_config_waits_for_what_cannot_be_left_running() {
     let (sink, told) = stubborn(&let_go);
     let (report, _) = place.run_beside(sink, || {
         until(&told, "held");
-        let mut config = place.config();
-        config["interval_seconds"] = 2.into();
-        place.configure(&config);
+        place.edit("interval_seconds", 2);
         until(&told, "told to end");
         // News for the next life: this one begins nothing more.
         place.item(2);
@@ -286,9 +289,7 @@ fn c089_a_stop_is_honoured_while_the_config_changes() {
     let (sink, told) = stubborn(&let_go);
     let (report, _) = place.run_beside(sink, || {
         until(&told, "held");
-        let mut config = place.config();
-        config["interval_seconds"] = 2.into();
-        place.configure(&config);
+        place.edit("interval_seconds", 2);
         until(&told, "told to end");
         place.ask.stop.raise();
         eventually("it was noted", || place.run_info().stop_asked_at.is_some());

@@ -22,6 +22,16 @@ impl Secret {
         Secret(text.into())
     }
 
+    /// A name for it that does not tell it: 16 hexadecimal digits of its SHA-256.
+    #[must_use]
+    pub fn fingerprint(&self) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, self.0.as_bytes());
+        digest.as_ref()[..8]
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect()
+    }
+
     /// The text itself; for the one place that sends it.
     fn expose(&self) -> &str {
         &self.0

@@ -102,11 +102,7 @@ mod tests {
     }
 
     fn ask() -> Ask {
-        Ask {
-            cursor: None,
-            watch_from: None,
-            now: Time(0),
-        }
+        Ask::default()
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Carrying out the engine's steps, each with the fact that answers it.
 
-use super::clock;
 use super::fetch::{Fetch, Said};
 use super::life::open_feeds;
 use super::poll::Poller;
@@ -8,7 +7,6 @@ use crate::engine::delivery::{Receipt, Slug};
 use crate::engine::saving::Unsaved;
 use crate::engine::step::{Fact, Found, Step, Summary};
 use crate::error::Error;
-use crate::providers::Ask;
 use crate::store::LoadError;
 
 impl Poller<'_> {
@@ -50,22 +48,13 @@ impl Poller<'_> {
                 };
                 self.answer(saved, Unsaved::Feed, Fact::FeedSaved);
             }
-            Step::List {
-                feed,
-                cursor,
-                watch_from,
-            } => {
+            Step::List { feed, ask } => {
                 let config = self.watched.config();
                 let anew = || open_feeds(config).1.into_iter().nth(feed).flatten();
                 let provider = self.life.providers[feed].take().or_else(anew);
-                let ask = Ask {
-                    cursor,
-                    watch_from,
-                    now: clock::now(),
-                };
                 if let Some(provider) = provider {
                     let name = self.life.engine.feed_slug(feed).to_string();
-                    self.fetch = Some((feed, Fetch::start(&name, provider, ask)));
+                    self.fetch = Some((feed, Fetch::start(&name, provider, *ask)));
                 }
             }
             Step::Abandon => self.fetch = None,

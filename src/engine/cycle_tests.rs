@@ -79,6 +79,7 @@ fn sighting(number: u64) -> Heard {
             labels: vec![],
             created_at: Some(NOW),
             labelled_at: None,
+            without_label: Vec::new(),
             closed_at: None,
             url: None,
         },
@@ -89,7 +90,9 @@ fn sighting(number: u64) -> Heard {
 fn complete(cursor: u64) -> Fact {
     Fact::Listed(Listing::Complete(Complete {
         cursor: json!(cursor),
-        coverage: Coverage::Changes,
+        coverage: Coverage::Changes {
+            missing: Vec::new(),
+        },
     }))
 }
 
@@ -529,7 +532,8 @@ fn r6_4_a_feed_of_which_more_is_told_is_listed_in_full() {
         let mut engine = Engine::new(stored(scope), vec![store.feed.clone()], vec![]);
         engine.on(NOW, Fact::CycleDue);
         let cursor = loop {
-            if let Step::List { cursor, .. } = engine.next(NOW).expect("it lists") {
+            if let Step::List { ask, .. } = engine.next(NOW).expect("it lists") {
+                let cursor = ask.cursor;
                 break cursor;
             }
         };

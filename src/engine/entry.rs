@@ -43,6 +43,7 @@ pub const TYPES: &[(&str, Level)] = &[
     ("poll.source_error", Level::Error),
     ("poll.item_error", Level::Error),
     ("poll.rate_limited", Level::Warn),
+    ("poll.missed", Level::Error),
     ("poll.unauthorized", Level::Info),
     ("poll.closure_detected", Level::Info),
     ("poll.gave_up", Level::Error),

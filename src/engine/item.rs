@@ -162,6 +162,8 @@ pub struct Item {
     pub created_at: Option<Time>,
     /// When it got the label the source asks for, if the tracker says so.
     pub labelled_at: Option<Time>,
+    /// When it was without that label since: from, to. Empty if the tracker does not say.
+    pub without_label: Vec<(Time, Time)>,
     /// When it was closed or merged, if it is and the tracker says so.
     pub closed_at: Option<Time>,
     /// Its page, for people.
@@ -194,6 +196,34 @@ pub struct Comment {
     pub created_at: Time,
     /// Its page, for people.
     pub url: Option<String>,
+    /// What else is to be said of it in a review.
+    pub details: Details,
+}
+
+/// What a review, or a comment on a line of a diff, says besides its text; named as GitHub names it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Details {
+    /// A review's verdict: `commented`, `approved`, `changes_requested`, `dismissed`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    /// The review a line comment belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pull_request_review_id: Option<u64>,
+    /// The line comment it answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_reply_to_id: Option<u64>,
+    /// The file commented on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The line of it, in the newer version of the file unless `side` says otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// Which version of the file the line is of: `LEFT` or `RIGHT`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub side: Option<String>,
+    /// The part of the diff commented on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub diff_hunk: Option<String>,
 }
 
 /// One item as a listing showed it, with those of its comments the listing brought.

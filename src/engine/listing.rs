@@ -3,9 +3,30 @@
 //! A *feed* is the smallest thing that is listed on its own and has a cursor
 //! of its own: a directory, or one repository of a source.
 
+use super::feed::Runs;
+use super::host::Budget;
 use super::item::Sighting;
 use super::time::Time;
 use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// What a listing starts from.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Ask {
+    /// Where the last complete listing left off, in the provider's own words.
+    pub cursor: Option<Value>,
+    /// When the feed was first watched; `None` before its first listing.
+    pub watch_from: Option<Time>,
+    /// The items being worked on.
+    pub open: Runs,
+    /// Which tokens may not be used with the feed's host before when, by the
+    /// names [`Budget`] gives them.
+    pub waits: BTreeMap<String, Time>,
+    /// When the cycle began, by the local clock: the same for all its listings.
+    pub cycle: Time,
+    /// The local time at the start of the listing.
+    pub now: Time,
+}
 
 /// One thing a listing says, in the order it learns it.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,6 +43,13 @@ pub enum Heard {
         /// Why.
         reason: String,
     },
+    /// From here on only what an earlier listing should have told is told again:
+    /// news among it was missed, and is counted.
+    Again,
+    /// Something the user should know, said once by the provider.
+    Warning(String),
+    /// What the host said of our budget, at most once and last.
+    Budget(Budget),
 }
 
 /// How a listing ended. Only [`Listing::Complete`] may move a cursor or
@@ -61,7 +89,10 @@ pub struct Complete {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Coverage {
     /// What changed since the cursor: silence about an item means nothing.
-    Changes,
+    Changes {
+        /// Items that were asked for by themselves, and are not there.
+        missing: Vec<u64>,
+    },
     /// Everything there is: an item not among `present` was not there.
     Everything {
         /// The numbers of all items there, said as sightings or not.

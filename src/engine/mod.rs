@@ -15,6 +15,7 @@ pub mod delivery;
 pub mod entry;
 pub mod feed;
 mod flight;
+pub mod host;
 pub mod item;
 pub mod listing;
 pub mod order;

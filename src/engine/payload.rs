@@ -1,7 +1,7 @@
 //! The JSON a sink gets, made once when the event is first seen.
 
 use super::delivery::{EventKind, Key, delivery_id};
-use super::item::{Channel, Comment, Item, ItemRef, Kind, State};
+use super::item::{Channel, Comment, Details, Item, ItemRef, Kind, State};
 use super::record::Seen;
 use super::time::Time;
 use serde::Serialize;
@@ -59,6 +59,8 @@ struct PayloadComment<'a> {
     body: &'a str,
     created_at: String,
     url: Option<&'a str>,
+    #[serde(flatten)]
+    details: &'a Details,
 }
 
 /// The payload of an event: one line of JSON; the README shows one.
@@ -106,6 +108,7 @@ pub fn payload(
                 body: &c.body,
                 created_at: as_upstream_writes(c.created_at),
                 url: c.url.as_deref(),
+                details: &c.details,
             }),
             _ => None,
         },

@@ -7,7 +7,7 @@
 use super::access::{Backlog, Policy};
 use super::delivery::{EventKind, Key};
 use super::entry::Entry;
-use super::item::{Author, Item, ItemRef, Sighting, State};
+use super::item::{Author, Comment, Item, ItemRef, Sighting, State};
 use super::payload::{Subject, payload};
 use super::record::{Disposition, Event, Known, Queue, Record, Seen, Standing, Stored};
 use super::time::Time;
@@ -343,8 +343,12 @@ impl Judging<'_> {
             if matches!(known, Some(Disposition::Queued | Disposition::Refused)) {
                 continue;
             }
-            if comment.created_at < since {
+            let at = comment.created_at;
+            let mut gaps = sighting.item.without_label.iter();
+            if at < since {
                 self.rec.known.add(key, Disposition::Baseline);
+            } else if known.is_none() && gaps.any(|&(from, to)| from < at && at < to) {
+                self.passed_over(comment);
             } else if comment.body.contains(&self.rules.self_marker)
                 || !self.may_act(&comment.author, &key)
             {
@@ -365,11 +369,16 @@ impl Judging<'_> {
     fn out_of_scope(&mut self, sighting: &Sighting) {
         for comment in &sighting.comments {
             if self.rec.known.get(&comment.key()).is_none() {
-                self.rec.known.add(comment.key(), Disposition::Baseline);
-                let next = comment.created_at.plus(std::time::Duration::from_millis(1));
-                self.rec.since = self.rec.since.max(next);
+                self.passed_over(comment);
             }
         }
+    }
+
+    /// A comment made while the item was without its label is baseline, and stays it.
+    fn passed_over(&mut self, comment: &Comment) {
+        self.rec.known.add(comment.key(), Disposition::Baseline);
+        let next = comment.created_at.plus(std::time::Duration::from_millis(1));
+        self.rec.since = self.rec.since.max(next);
     }
 
     fn may_act(&mut self, author: &Author, key: &Key) -> bool {

@@ -3,12 +3,11 @@
 use super::delivery::{Delivery, Outcome, Receipt, Slug};
 use super::entry::Entry;
 use super::item::ItemRef;
-use super::listing::{Heard, Listing};
+use super::listing::{Ask, Heard, Listing};
 use super::plan::Rules;
 use super::record::Record;
 use super::saving::Unsaved;
 use super::time::Time;
-use serde_json::Value;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -148,10 +147,8 @@ pub enum Step {
     List {
         /// Which, by its place in [`Setup::feeds`].
         feed: usize,
-        /// Where the last listing left off.
-        cursor: Option<Value>,
-        /// Since when it is watched.
-        watch_from: Option<Time>,
+        /// What from.
+        ask: Box<Ask>,
     },
     /// Leave the listing behind.
     Abandon,
@@ -205,6 +202,8 @@ pub struct Totals {
     pub deferred: u64,
     /// Interruptions found.
     pub interrupted: u64,
+    /// Events that only a sweep found; the listings before it should have told them.
+    pub missed: u64,
     /// Tries whose effect goes on after a stop; the next start takes them up again.
     pub left_running: u64,
     /// Deliveries that were tried and are not delivered: by id and sink, why.

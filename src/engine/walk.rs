@@ -5,7 +5,7 @@ use super::delivery::Slug;
 use super::entry::Entry;
 use super::feed::{Feed, Runs};
 use super::item::{ItemRef, Sighting};
-use super::listing::{Coverage, Cut, Heard, Listing};
+use super::listing::{Ask, Coverage, Cut, Heard, Listing};
 use super::plan::{Judged, Rules};
 use super::record::Standing;
 use super::step::{Step, Summary};
@@ -35,6 +35,10 @@ pub(super) struct Walk {
     finishing: bool,
     /// A record could not be read: the cursor must not move past its item.
     held_back: bool,
+    /// What is told now should have been told before: news among it was missed.
+    again: bool,
+    /// How many events were.
+    missed: u64,
     errors: BTreeMap<String, String>,
 }
 
@@ -108,10 +112,15 @@ impl Engine {
                 .as_ref()
                 .filter(|f| f.judged_by == judged_by)
                 .and_then(|f| f.cursor.clone());
-            let watch_from = rules
-                .policy
-                .watch_from
-                .or(saved.as_ref().map(|f| f.watch_from));
+            let watched = saved.as_ref().map(|f| f.watch_from);
+            let ask = Ask {
+                cursor,
+                watch_from: rules.policy.watch_from.or(watched),
+                open: saved.as_ref().map(|f| f.open.clone()).unwrap_or_default(),
+                waits: BTreeMap::new(),
+                cycle: cycle.summary.started_at,
+                now,
+            };
             self.walk = Some(Walk {
                 feed: at,
                 started_at: now,
@@ -123,12 +132,13 @@ impl Engine {
                 missing: None,
                 finishing: false,
                 held_back: false,
+                again: false,
+                missed: 0,
                 errors: BTreeMap::new(),
             });
             return Some(Step::List {
                 feed: at,
-                cursor,
-                watch_from,
+                ask: Box::new(ask),
             });
         }
         let can_go_on = self.has_due(now) && self.saving.trouble().is_none();
@@ -200,6 +210,15 @@ impl Engine {
                     self.log(entry);
                 }
             }
+            Heard::Again => walk.again = true,
+            Heard::Warning(reason) => {
+                let entry = Entry::new(now, "poller.warning")
+                    .with("source", setup.rules.source.clone())
+                    .with("feed", setup.slug.to_string())
+                    .with("reason", reason);
+                self.log(entry);
+            }
+            Heard::Budget(_) => {}
         }
     }
 
@@ -227,10 +246,8 @@ impl Engine {
         }
         match walk.ended.take()? {
             Listing::Complete(complete) => {
-                if let (Coverage::Everything { present }, None) =
-                    (&complete.coverage, &walk.missing)
-                {
-                    walk.missing = Some(walk.absent_again(present));
+                if walk.missing.is_none() {
+                    walk.missing = Some(walk.absent_again(&complete.coverage));
                 }
                 if let Some(number) = walk.missing.as_mut().and_then(Vec::pop) {
                     walk.ended = Some(Listing::Complete(complete));
@@ -297,6 +314,9 @@ impl Engine {
     }
 
     fn judged(&mut self, slug: &Slug, judged: Judged) {
+        if let Some(walk) = self.walk.as_mut().filter(|walk| walk.again) {
+            walk.missed += judged.queued as u64;
+        }
         if judged.changed {
             if let Some(cycle) = &mut self.cycle {
                 cycle.summary.eventful = true;
@@ -365,6 +385,16 @@ impl Engine {
         let Some(walk) = self.walk.take() else {
             return;
         };
+        if walk.missed > 0 {
+            // A loss is a figure, not a surprise: found now, it is delivered, only late.
+            self.totals.missed += walk.missed;
+            let setup = &self.setup.feeds[walk.feed];
+            let entry = Entry::new(now, "poll.missed")
+                .with("source", setup.rules.source.clone())
+                .with("feed", setup.slug.to_string())
+                .with("events", walk.missed);
+            self.log(entry);
+        }
         let health = &mut self.feeds[walk.feed].health;
         health.item_errors = walk.errors;
         if let Some(cycle) = &mut self.cycle {
@@ -468,14 +498,22 @@ impl Walk {
         }
     }
 
-    /// Counts the absences of a listing in full; says who was missed often enough.
-    fn absent_again(&mut self, present: &[u64]) -> Vec<u64> {
+    /// Counts the absences of a complete listing; says who was missed often enough.
+    fn absent_again(&mut self, coverage: &Coverage) -> Vec<u64> {
         let Some(feed) = &mut self.working else {
             return Vec::new();
         };
-        let present: Runs = present.iter().copied().collect();
-        let absent: Vec<u64> = feed.open.iter().filter(|n| !present.contains(*n)).collect();
-        feed.absent.retain(|n, _| !present.contains(*n));
+        let absent: Vec<u64> = match coverage {
+            Coverage::Everything { present } => {
+                let present: Runs = present.iter().copied().collect();
+                feed.absent.retain(|n, _| !present.contains(*n));
+                feed.open.iter().filter(|n| !present.contains(*n)).collect()
+            }
+            Coverage::Changes { missing } => {
+                let open = missing.iter().filter(|n| feed.open.contains(**n));
+                open.copied().collect()
+            }
+        };
         let mut gone = Vec::new();
         for number in absent {
             let times = feed.absent.entry(number).or_insert(0);

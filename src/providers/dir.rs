@@ -210,7 +210,9 @@ impl DirProvider {
                     present: present.into_iter().collect(),
                 }
             } else {
-                Coverage::Changes
+                Coverage::Changes {
+                    missing: Vec::new(),
+                }
             },
         })
     }

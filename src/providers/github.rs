@@ -39,9 +39,10 @@ mod answer;
 mod comments;
 mod pages;
 mod rows;
+mod session;
 
 use super::{Ask, Feed, Out, Provider, json, tell, token};
-use crate::config::checked::GitHub;
+use crate::config::checked::{GitHub, Source};
 use crate::engine::delivery::Slug;
 use crate::engine::item::{ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
@@ -49,11 +50,12 @@ use crate::engine::time::Time;
 use crate::mutant;
 use crate::net::{self, Client, Redirects};
 use comments::Comments;
-use pages::{Pages, Session};
+use pages::Pages;
 use rows::{Place, Row};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+use session::Session;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
@@ -74,9 +76,9 @@ pub struct GitHubProvider {
     place: Place,
 }
 
-/// One feed per repository of the source named `source`.
+/// One feed per repository of `source`.
 #[must_use]
-pub fn open(source: &str, config: &GitHub) -> Vec<Feed> {
+pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
     let client = Client::default();
     let repos = config.repos.iter();
     repos
@@ -84,7 +86,7 @@ pub fn open(source: &str, config: &GitHub) -> Vec<Feed> {
             let provider = GitHubProvider::new(client.clone(), config.clone(), owner, repo);
             let Place { host, path } = &provider.place;
             Feed {
-                slug: Slug::feed(source, host.as_deref(), Some(path)),
+                slug: Slug::feed(&source.name, host.as_deref(), Some(path)),
                 title: path.clone(),
                 template: ItemRef {
                     provider: "github".to_string(),
@@ -214,7 +216,9 @@ impl GitHubProvider {
                 true => Coverage::Everything {
                     present: look.told.keys().copied().collect(),
                 },
-                false => Coverage::Changes,
+                false => Coverage::Changes {
+                    missing: Vec::new(),
+                },
             },
         })
     }

@@ -13,9 +13,8 @@ pub mod token;
 use crate::config::checked::{self, Source};
 use crate::engine::delivery::Slug;
 use crate::engine::item::ItemRef;
+pub use crate::engine::listing::Ask;
 use crate::engine::listing::{Cut, Heard, Listing};
-use crate::engine::time::Time;
-use serde_json::Value;
 
 /// Something that can list a feed.
 pub trait Provider: Send {
@@ -27,17 +26,6 @@ pub trait Provider: Send {
     /// at any moment, so it must have no effects. When `out` answers
     /// [`Gone`], nobody listens any more: return any `Listing::Cut` at once.
     fn list(&mut self, ask: &Ask, out: &mut dyn Out) -> Listing;
-}
-
-/// What a listing starts from.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ask {
-    /// Where the last complete listing left off, in the provider's own words.
-    pub cursor: Option<Value>,
-    /// When the feed was first watched; `None` before its first listing.
-    pub watch_from: Option<Time>,
-    /// The local time at the start of the cycle.
-    pub now: Time,
 }
 
 /// Takes what a listing says.
@@ -87,7 +75,7 @@ pub fn open(source: &Source) -> Vec<Feed> {
             scope: String::new(),
             provider: Box::new(dir::DirProvider::new(&source.name, config.clone())),
         }],
-        checked::Provider::GitHub(config) => github::open(&source.name, config),
+        checked::Provider::GitHub(config) => github::open(source, config),
     }
 }
 

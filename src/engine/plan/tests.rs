@@ -3,7 +3,7 @@
 use super::*;
 use crate::engine::budget::Budget;
 use crate::engine::delivery::Outcome;
-use crate::engine::item::{Channel, Comment, Kind};
+use crate::engine::item::{Channel, Comment, Details, Kind};
 use std::time::Duration;
 
 const WATCHED: Time = Time(1_000_000);
@@ -42,6 +42,7 @@ fn item() -> Item {
         labels: vec!["auto".into()],
         created_at: Some(Time(500_000)),
         labelled_at: None,
+        without_label: Vec::new(),
         closed_at: None,
         url: None,
     }
@@ -55,6 +56,7 @@ fn says(id: u64, login: &str, at: u64) -> Comment {
         body: "go".into(),
         created_at: Time(at),
         url: None,
+        details: Details::default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One item file: its fingerprint, its number, the item in it.
 
 use crate::engine::item::{
-    Author, Channel, Comment, Item, ItemRef, Kind, Sighting, State, is_name,
+    Author, Channel, Comment, Details, Item, ItemRef, Kind, Sighting, State, is_name,
 };
 use crate::engine::time::Time;
 use crate::error::Error;
@@ -99,6 +99,7 @@ pub fn read(path: &Path, name: &str, source: &str, number: u64) -> Result<Read, 
         labels: labels(&fields)?,
         created_at: time(&fields, "created_at")?,
         labelled_at: time(&fields, "labelled_at")?,
+        without_label: Vec::new(),
         closed_at: time(&fields, "closed_at")?,
         url: text(&fields, "url")?.map(str::to_string),
     };
@@ -252,5 +253,6 @@ fn comment(value: &Value, mtime: Time) -> Result<Comment, String> {
         body: text(fields, "body")?.unwrap_or_default().to_string(),
         created_at: time(fields, "created_at")?.unwrap_or(mtime),
         url: text(fields, "url")?.map(str::to_string),
+        details: Details::default(),
     })
 }

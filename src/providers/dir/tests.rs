@@ -64,6 +64,7 @@ impl World {
             cursor: self.cursor.clone(),
             watch_from: None,
             now: Time::from(SystemTime::now() + later),
+            ..Ask::default()
         };
         let path = self.inbox.clone();
         let mut provider = DirProvider::new("inbox", Dir { path });
@@ -79,7 +80,7 @@ impl World {
         match self.list() {
             Listing::Complete(complete) => match complete.coverage {
                 Coverage::Everything { present } => Some(present),
-                Coverage::Changes => None,
+                Coverage::Changes { .. } => None,
             },
             Listing::Cut(cut) => panic!("cut: {}", cut.reason),
         }
@@ -471,6 +472,7 @@ fn a_listing_nobody_listens_to_is_cut() {
         cursor: Some(json!("a cursor of another kind")),
         watch_from: None,
         now: Time::ZERO,
+        ..Ask::default()
     };
     let path = world.inbox.clone();
     let listing = DirProvider::new("inbox", Dir { path }).list(&ask, &mut Deaf);

@@ -1,7 +1,8 @@
 //! The comments of a repository that a listing brings.
 
-use super::pages::{Pages, Session};
+use super::pages::Pages;
 use super::rows;
+use super::session::Session;
 use super::since;
 use crate::engine::item::Comment;
 use crate::engine::listing::Cut;

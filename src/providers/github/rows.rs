@@ -3,7 +3,7 @@
 //! Fields are picked by hand and leniently: an unknown value in a field we do
 //! not need must not cost the row, and a row nobody can use costs only itself.
 
-use crate::engine::item::{Author, Channel, Comment, Item, ItemRef, Kind, State};
+use crate::engine::item::{Author, Channel, Comment, Details, Item, ItemRef, Kind, State};
 use crate::engine::time::Time;
 use crate::providers::json;
 use serde_json::Value;
@@ -84,6 +84,7 @@ pub fn item(row: &Row, place: &Place) -> Result<Item, String> {
             .collect(),
         created_at: time(value, "created_at"),
         labelled_at: None,
+        without_label: Vec::new(),
         closed_at: time(value, "closed_at"),
         url: text(value, "html_url").map(str::to_string),
     })
@@ -118,6 +119,7 @@ pub fn comment(row: &Row) -> Result<(u64, Comment), String> {
         body: text(value, "body").unwrap_or_default().to_string(),
         created_at,
         url: text(value, "html_url").map(str::to_string),
+        details: Details::default(),
     };
     Ok((number, comment))
 }

@@ -6,7 +6,9 @@ use idempoll::engine::access::Policy;
 use idempoll::engine::cycle::Engine;
 use idempoll::engine::delivery::{Delivery, Outcome, Receipt, Slug};
 use idempoll::engine::feed::Feed;
-use idempoll::engine::item::{Author, Channel, Comment, Item, ItemRef, Kind, Sighting, State};
+use idempoll::engine::item::{
+    Author, Channel, Comment, Details, Item, ItemRef, Kind, Sighting, State,
+};
 use idempoll::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use idempoll::engine::plan::Rules;
 use idempoll::engine::record::Record;
@@ -475,7 +477,8 @@ impl World {
                     self.feed = engine.feed_to_save().cloned();
                     Some(Fact::FeedSaved)
                 }
-                Step::List { cursor, .. } => {
+                Step::List { ask, .. } => {
+                    let cursor = ask.cursor;
                     (listing, listing_end) = self.list(cursor.as_ref());
                     complete = matches!(listing_end, Some(Listing::Complete(_)));
                     None
@@ -600,7 +603,9 @@ impl World {
             );
         }
         let coverage = if self.script.changes_only {
-            Coverage::Changes
+            Coverage::Changes {
+                missing: Vec::new(),
+            }
         } else {
             Coverage::Everything {
                 present: self.upstream.items.keys().copied().collect(),
@@ -746,6 +751,7 @@ fn item(number: u64, by: &str, at: Time) -> Item {
         labels: Vec::new(),
         created_at: Some(at),
         labelled_at: None,
+        without_label: Vec::new(),
         closed_at: None,
         url: None,
     }
@@ -759,5 +765,6 @@ fn comment(id: u64, by: &str, at: Time) -> Comment {
         body: "and?".into(),
         created_at: at,
         url: None,
+        details: Details::default(),
     }
 }

@@ -75,6 +75,8 @@ pub struct GitHub {
     pub pull_requests: bool,
     /// Where the token comes from.
     pub token: Option<TokenFrom>,
+    /// From one listing in full to the next.
+    pub sweep: Duration,
 }
 
 /// Where a token comes from; never from the config itself.

@@ -146,6 +146,7 @@ impl Rules<'_> {
             issues: issues?,
             pull_requests: pull_requests?,
             token,
+            sweep: std::time::Duration::from_secs(3600),
         })
     }
 

@@ -3,6 +3,7 @@
 use crate::world::forge::{Asked, Forge, Reply};
 use crate::world::github::Repo;
 use idempoll::config::checked::{GitHub, TokenFrom};
+use idempoll::engine::access::Policy;
 use idempoll::engine::item::{Kind, Sighting, State};
 use idempoll::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use idempoll::engine::time::Time;
@@ -94,6 +95,7 @@ fn config(base_url: &str) -> GitHub {
         issues: true,
         pull_requests: true,
         // Any variable that is set for the tests and has no blanks in it.
+        sweep: Duration::from_secs(3600),
         token: Some(TokenFrom::Env("CARGO_PKG_NAME".into())),
     }
 }
@@ -119,7 +121,7 @@ fn list_with(config: GitHub, cursor: Option<Value>, watch_from: Option<Time>) ->
         now: Time((START + 7200) * 1000),
         ..Ask::default()
     };
-    let mut provider = GitHubProvider::new(quick(), config, "octo", "widgets");
+    let mut provider = GitHubProvider::new(quick(), config, Policy::default(), "octo", "widgets");
     let listing = provider.list(&ask, &mut ear);
     Told {
         heard: ear.heard,
@@ -815,7 +817,13 @@ fn a_listing_nobody_listens_to_ends() {
         now: Time(START * 1000),
         ..Ask::default()
     };
-    let mut provider = GitHubProvider::new(quick(), config(forge.url()), "octo", "widgets");
+    let mut provider = GitHubProvider::new(
+        quick(),
+        config(forge.url()),
+        Policy::default(),
+        "octo",
+        "widgets",
+    );
     assert!(matches!(provider.list(&ask, &mut ear), Listing::Cut(_)));
     assert_eq!(forge.asked().len(), 2);
 }

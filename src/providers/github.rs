@@ -41,7 +41,8 @@ mod pages;
 mod rows;
 mod session;
 
-use super::{Ask, Feed, Out, Provider, json, tell, token};
+use super::token::Tokens;
+use super::{Ask, Feed, Out, Provider, json, tell};
 use crate::config::checked::{GitHub, Source};
 use crate::engine::delivery::Slug;
 use crate::engine::item::{ItemRef, Kind, Sighting, State};
@@ -73,6 +74,8 @@ const SLACK: Duration = Duration::from_secs(5);
 pub struct GitHubProvider {
     client: Client,
     config: GitHub,
+    /// Shared by the repositories of a source.
+    tokens: Tokens,
     place: Place,
 }
 
@@ -80,10 +83,12 @@ pub struct GitHubProvider {
 #[must_use]
 pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
     let client = Client::default();
+    let tokens = Tokens::new(config.token.clone());
     let repos = config.repos.iter();
     repos
         .map(|(owner, repo)| {
-            let provider = GitHubProvider::new(client.clone(), config.clone(), owner, repo);
+            let mut provider = GitHubProvider::new(client.clone(), config.clone(), owner, repo);
+            provider.tokens = tokens.clone();
             let Place { host, path } = &provider.place;
             Feed {
                 slug: Slug::feed(&source.name, host.as_deref(), Some(path)),
@@ -117,6 +122,7 @@ impl GitHubProvider {
             .map(|host| host.trim_start_matches('.').to_string());
         GitHubProvider {
             client,
+            tokens: Tokens::new(config.token.clone()),
             place: Place {
                 host,
                 path: format!("{owner}/{repo}"),
@@ -157,12 +163,12 @@ impl GitHubProvider {
             .and_then(|c| Cursor::deserialize(c).ok())
             .unwrap_or_default();
         let from = &self.config.token;
-        let token = from.as_ref().map(token::read).transpose();
+        let token = self.tokens.read(ask).map_err(Cut::because)?;
         let mut look = Look {
             session: Session {
                 client: &self.client,
                 repo: format!("{}/repos/{}", self.config.base_url, self.place.path),
-                token: token.map_err(Cut::because)?,
+                token: token.map(|token| token.secret),
                 access: from.as_ref().map_or_else(
                     || "the token (none is configured)".to_string(),
                     |from| from.to_string(),

@@ -95,6 +95,8 @@ fn config(base_url: &str) -> GitHub {
         pull_requests: true,
         // Any variable that is set for the tests and has no blanks in it.
         token: Some(TokenFrom::Env("CARGO_PKG_NAME".into())),
+        ca_file: None,
+        sweep: Duration::from_secs(3600),
     }
 }
 

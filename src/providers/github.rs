@@ -40,7 +40,8 @@ mod sweep;
 mod talk;
 mod walk;
 
-use super::{Ask, Feed, Out, Provider, json, tell, token};
+use super::token::Tokens;
+use super::{Ask, Feed, Out, Provider, json, tell};
 use crate::config::checked::{GitHub, Source};
 use crate::engine::access::Policy;
 use crate::engine::delivery::Slug;
@@ -72,6 +73,8 @@ pub struct GitHubProvider {
     client: Client,
     config: GitHub,
     policy: Policy,
+    /// Shared by the repositories of a source.
+    tokens: Tokens,
     place: Place,
 }
 
@@ -79,11 +82,13 @@ pub struct GitHubProvider {
 #[must_use]
 pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
     let client = Client::default();
+    let tokens = Tokens::new(config.token.clone());
     let repos = config.repos.iter();
     repos
         .map(|(owner, repo)| {
             let (client, policy) = (client.clone(), source.policy.clone());
-            let provider = GitHubProvider::new(client, config.clone(), policy, owner, repo);
+            let mut provider = GitHubProvider::new(client, config.clone(), policy, owner, repo);
+            provider.tokens = tokens.clone();
             let Place { host, path } = &provider.place;
             Feed {
                 slug: Slug::feed(&source.name, host.as_deref(), Some(path)),
@@ -128,6 +133,7 @@ impl GitHubProvider {
                 host,
                 path: format!("{owner}/{repo}"),
             },
+            tokens: Tokens::new(config.token.clone()),
             config,
             policy,
         }
@@ -143,7 +149,7 @@ impl GitHubProvider {
     /// Begins a listing.
     fn session(&self, known: &Cursor, ask: &Ask) -> Result<Session<'_>, Cut> {
         let from = &self.config.token;
-        let token = from.as_ref().map(token::read).transpose();
+        let token = self.tokens.read(ask).map_err(Cut::because)?;
         let base = &self.config.base_url;
         Ok(Session {
             client: &self.client,
@@ -153,7 +159,7 @@ impl GitHubProvider {
                 Some(Identity { id, name: Some(_) }) => format!("{base}/repositories/{id}"),
                 _ => format!("{base}/repos/{}", self.place.path),
             },
-            token: token.map_err(Cut::because)?,
+            token: token.map(|token| token.secret),
             access: from.as_ref().map_or_else(
                 || "the token (none is configured)".to_string(),
                 |from| from.to_string(),

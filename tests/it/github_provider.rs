@@ -95,8 +95,9 @@ fn config(base_url: &str) -> GitHub {
         issues: true,
         pull_requests: true,
         // Any variable that is set for the tests and has no blanks in it.
-        sweep: Duration::from_secs(3600),
         token: Some(TokenFrom::Env("CARGO_PKG_NAME".into())),
+        ca_file: None,
+        sweep: Duration::from_secs(3600),
     }
 }
 

@@ -496,6 +496,7 @@ impl<'a> Look<'a> {
                 Err(_) if self.is_young(stray.at) => {}
                 Err(Absent(reason)) => {
                     self.left_out.insert(number);
+                    self.strays.extend(stray.ids);
                     let what = format!("{}#{number}", self.provider.place.path);
                     tell(self.out, Heard::Unreadable { what, reason })?;
                 }

@@ -37,6 +37,7 @@
 
 mod answer;
 mod comments;
+mod limits;
 mod pages;
 mod rows;
 mod session;
@@ -48,8 +49,9 @@ use crate::engine::item::{ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::mutant;
-use crate::net::{self, Client, Redirects};
+use crate::net::{self, Client, Redirects, Secret};
 use comments::Comments;
+use limits::Limits;
 use pages::Pages;
 use rows::{Place, Row};
 use serde::{Deserialize, Serialize};
@@ -128,7 +130,16 @@ impl GitHubProvider {
 
 impl Provider for GitHubProvider {
     fn list(&mut self, ask: &Ask, out: &mut dyn Out) -> Listing {
-        match self.look(ask, out) {
+        let token = match self.config.token.as_ref().map(token::read).transpose() {
+            Ok(token) => token,
+            Err(reason) => return Listing::Cut(Cut::because(reason)),
+        };
+        let host = net::host(&self.config.base_url).unwrap_or_default();
+        let mut limits = Limits::new(&host, token.as_ref(), ask);
+        let looked = self.look(ask, token, &mut limits, out);
+        // Nobody listens any more if this is not heard.
+        let _ = out.tell(Heard::Budget(limits.told(looked.is_ok())));
+        match looked {
             Ok(complete) => Listing::Complete(complete),
             Err(cut) => Listing::Cut(cut),
         }
@@ -150,24 +161,28 @@ struct Cursor {
 }
 
 impl GitHubProvider {
-    fn look(&self, ask: &Ask, out: &mut dyn Out) -> Result<Complete, Cut> {
+    fn look(
+        &self,
+        ask: &Ask,
+        token: Option<Secret>,
+        limits: &mut Limits,
+        out: &mut dyn Out,
+    ) -> Result<Complete, Cut> {
         let known: Cursor = ask
             .cursor
             .as_ref()
             .and_then(|c| Cursor::deserialize(c).ok())
             .unwrap_or_default();
-        let from = &self.config.token;
-        let token = from.as_ref().map(token::read).transpose();
         let mut look = Look {
             session: Session {
                 client: &self.client,
                 repo: format!("{}/repos/{}", self.config.base_url, self.place.path),
-                token: token.map_err(Cut::because)?,
-                access: from.as_ref().map_or_else(
+                token,
+                access: self.config.token.as_ref().map_or_else(
                     || "the token (none is configured)".to_string(),
                     |from| from.to_string(),
                 ),
-                now: ask.now,
+                limits,
                 first_date: None,
                 last_date: None,
             },

@@ -1,11 +1,11 @@
 //! Asking GitHub: one request at a time, and what its answers say of us.
 
 use super::answer;
+use super::limits::Limits;
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::net::{self, Answer, Client, Redirects, Secret};
-use std::time::Duration;
 
 /// What every request says besides the token.
 const HEADERS: &[(&str, &str)] = &[
@@ -24,8 +24,8 @@ pub struct Session<'a> {
     pub token: Option<Secret>,
     /// What lets us in, for the user: `the token file …`.
     pub access: String,
-    /// The local time at the start of the cycle.
-    pub now: Time,
+    /// What the token may still ask.
+    pub limits: &'a mut Limits,
     /// The server's clock at the first answer.
     pub first_date: Option<Time>,
     /// The server's clock at the last one.
@@ -36,8 +36,9 @@ impl Session<'_> {
     /// Gets `url`, whatever the status.
     ///
     /// # Errors
-    /// When there is no whole answer.
+    /// When there is no whole answer, or nothing may be asked now.
     pub fn get(&mut self, url: &str, redirects: Redirects) -> Result<Answer, Cut> {
+        self.limits.ask()?;
         let answer = self
             .client
             .get(url, HEADERS, self.token.as_ref(), redirects)
@@ -46,6 +47,7 @@ impl Session<'_> {
                 let what = format!("GET {} at {host}", net::path(url));
                 Cut::because(Error::new(what, e).to_string())
             })?;
+        self.limits.answered(url, &answer);
         if let Some(date) = answer::date(&answer) {
             self.first_date.get_or_insert(date);
             self.last_date = Some(date);
@@ -56,12 +58,7 @@ impl Session<'_> {
 
     /// Why `answer` ends the listing.
     pub fn refusal(&self, answer: &Answer) -> Cut {
-        // The time this listing has taken by the server's clock, as we read none.
-        let elapsed = match (self.first_date, self.last_date) {
-            (Some(first), Some(last)) => last.since(first),
-            _ => Duration::ZERO,
-        };
-        answer::refusal(answer, self.now.plus(elapsed), &self.access)
+        answer::refusal(answer, self.limits.refuses(answer), &self.access)
     }
 
     /// A renamed repository answers from where it is now; asking there at once

@@ -332,13 +332,14 @@ impl Engine {
                 feed.open.remove(number);
             }
         }
+        // An item that vanished is for a sweep to find, but not what a list shows.
+        if let Some(walk) = self.walk.as_mut().filter(|walk| walk.again) {
+            walk.missed += judged.queued as u64;
+        }
         self.judged(&slug, judged);
     }
 
     fn judged(&mut self, slug: &Slug, judged: Judged) {
-        if let Some(walk) = self.walk.as_mut().filter(|walk| walk.again) {
-            walk.missed += judged.queued as u64;
-        }
         if judged.changed {
             if let Some(cycle) = &mut self.cycle {
                 cycle.summary.eventful = true;

@@ -294,8 +294,10 @@ impl<'a> Look<'a> {
 
     /// The first listing: what is open, and what changed since the watch began.
     fn first(mut self) -> Result<(Cursor, Vec<u64>), Cut> {
-        self.identify()?;
+        // The watch begins with the first answer, be it a refusal.
+        let identified = self.identify();
         self.watch()?;
+        identified?;
         let start = self.session.first_date.unwrap_or(self.ask.now);
         let from = Window::from(self.watched().min(start));
         let known = Cursor {

@@ -95,6 +95,12 @@ impl Polled {
         cursor.unwrap_or_default()
     }
 
+    /// When it was first watched, in seconds.
+    pub fn watched(&self) -> u64 {
+        let feed = self.feed.as_ref().expect("a feed that was watched");
+        feed.watch_from.0 / 1000
+    }
+
     /// The items being worked on.
     pub fn open(&self) -> Vec<u64> {
         self.feed.iter().flat_map(|feed| feed.open.iter()).collect()

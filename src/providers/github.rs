@@ -58,9 +58,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use session::Session;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
-use talk::{Asks, Talk};
+use talk::{Asks, Talk, is_young};
 use walk::{Ascending, Page};
 
 /// The base of github.com's API; items elsewhere carry their host in their ref.
@@ -234,8 +234,8 @@ struct Look<'a> {
     /// The oldest change of an item that is left for a later listing.
     held: Option<Time>,
     held_items: HashSet<u64>,
-    /// Comments whose items were asked for by themselves.
-    strays: BTreeSet<String>,
+    /// Ended items whose label was asked for, as of when.
+    labels: BTreeMap<u64, Time>,
     /// That the label is still there.
     label_stands: bool,
     /// What is told now should be known: nothing that changed later is.
@@ -269,7 +269,7 @@ impl<'a> Look<'a> {
             left_out: HashSet::new(),
             held: None,
             held_items: HashSet::new(),
-            strays: BTreeSet::new(),
+            labels: BTreeMap::new(),
             label_stands: false,
             limit: None,
         }
@@ -286,7 +286,7 @@ impl<'a> Look<'a> {
         };
         let mut next = known.clone();
         self.increment(&known, asks, &mut next)?;
-        self.note_told(&mut next);
+        self.note_labels(&mut next);
         let missing = self.sweep_if_due(&known, &mut next)?;
         next.repo = self.repo.clone();
         Ok((next, missing))
@@ -317,7 +317,7 @@ impl<'a> Look<'a> {
         };
         let mut next = known.clone();
         self.increment(&known, asks, &mut next)?;
-        self.note_told(&mut next);
+        self.note_labels(&mut next);
         let missing = self.look_for_absent(listed, &mut next)?;
         next.repo = self.repo.clone();
         Ok((next, missing))
@@ -346,17 +346,18 @@ impl<'a> Look<'a> {
                 self.tell(&row)?;
             }
         }
-        self.strays(from)?;
+        self.strays()?;
         next.issues = window.after(walk.reading()).reaching(self.held);
         self.talk.note(next);
         Ok(())
     }
 
-    /// Leaves in `next` which comments need not bring their items along again.
-    fn note_told(&self, next: &mut Cursor) {
-        let known = self.known.iter().flat_map(|known| &known.told);
-        let still = known.filter(|id| self.talk.saw(id)).cloned();
-        next.told = still.chain(self.strays.iter().cloned()).collect();
+    /// Leaves in `next` whose label need not be asked for again: what the window brings again.
+    fn note_labels(&self, next: &mut Cursor) {
+        let window = &next.issues;
+        let again = |at: Time| !window.is_settled() && at >= window.since;
+        let labels = self.labels.iter().filter(|(_, at)| again(**at));
+        next.labels = labels.map(|(number, at)| (*number, *at)).collect();
     }
 
     /// When the repository was first watched, as far as we know.
@@ -426,7 +427,7 @@ impl<'a> Look<'a> {
             self.left_out.insert(number);
             return Ok(());
         }
-        if self.told.get(&number) == Some(&row.updated_at) && !self.talk.waits_for(number) {
+        if self.told.get(&number) == Some(&row.updated_at) && !self.waits(number) {
             return Ok(());
         }
         self.identify()?;
@@ -439,7 +440,7 @@ impl<'a> Look<'a> {
         let at = item.closed_at.or(row.updated_at);
         if ended
             && (known || wanted)
-            && at.is_some_and(|at| !self.talk.knows_all_before(at, LATE))
+            && at.is_some_and(|at| !self.talk.knows_all_before(at))
             && !mutant::is("ends-told-at-once")
         {
             return Ok(self.hold(number, row));
@@ -448,6 +449,11 @@ impl<'a> Look<'a> {
             true => !self.ended.contains(&number),
             false => self.ask.open.contains(number),
         };
+        if wanted && !active && ended && !self.waits(number) && self.is_labelled_as_before(row) {
+            // It was told so by the listing before.
+            self.labels.extend(row.key.zip(row.updated_at));
+            return Ok(());
+        }
         if wanted && !active && !self.label_times(row, &mut item)? {
             return Ok(self.hold(number, row));
         }
@@ -457,7 +463,7 @@ impl<'a> Look<'a> {
         } else {
             self.ended.remove(&number);
         }
-        let comments = self.talk.take(number);
+        let comments = self.talk.take(number, self.session.last_date);
         let sighting = Sighting { item, comments };
         tell(self.out, Heard::Sighting(Box::new(sighting)))
     }
@@ -473,75 +479,67 @@ impl<'a> Look<'a> {
     ///
     /// What comes in while this goes on waits for the next listing, whose
     /// pages will show its items; a busy repository would never let us end.
-    fn strays(&mut self, from: &Cursor) -> Result<(), Cut> {
-        self.drop_nobodys(from);
+    fn strays(&mut self) -> Result<(), Cut> {
+        self.drop_nobodys();
+        let now = self.session.last_date;
         let waiting = self.talk.waiting().iter();
-        let waiting = waiting.filter(|(number, _)| !self.held_items.contains(number));
         let strays: Vec<Stray> = waiting
-            .map(|(&number, waiting)| Stray {
-                number,
-                ids: waiting
+            .filter(|(number, _)| !self.held_items.contains(number) && self.waits(**number))
+            .map(|(&number, waiting)| {
+                let comments = waiting
                     .iter()
-                    .map(|w| w.comment.key().to_string())
-                    .collect(),
-                at: waiting.iter().map(|w| w.updated_at).max(),
-                said_at: waiting
-                    .iter()
-                    .filter(|w| w.comment.channel == Channel::Comment)
-                    .map(|w| w.comment.created_at)
-                    .max(),
+                    .filter(|w| w.comment.channel == Channel::Comment);
+                Stray {
+                    number,
+                    at: waiting.iter().map(|w| w.updated_at).max(),
+                    said_at: comments.map(|w| w.comment.created_at).max(),
+                }
             })
             .collect();
-        for stray in strays {
-            let Stray { number, .. } = stray;
+        for Stray {
+            number,
+            at,
+            said_at,
+        } in strays
+        {
             let row = match self.talk.pull(number) {
                 Some(row) => Ok(row.clone()),
                 None => self.item(number)?,
             };
+            let young = at.is_some_and(|at| is_young(at, now));
             match row {
                 // A replica that does not know of the comment may not know of the label either.
-                Ok(row) if row.updated_at < stray.said_at && self.is_young(stray.at) => {}
+                Ok(row) if row.updated_at < said_at && young => {}
                 Ok(row) => {
                     self.cover(row.updated_at)?;
                     self.tell(&row)?;
-                    if !self.held_items.contains(&number) && !self.is_young(stray.at) {
-                        self.strays.extend(stray.ids);
-                    }
                 }
-                Err(_) if self.is_young(stray.at) => {}
+                Err(_) if young => {}
                 Err(Absent(reason)) => {
                     self.left_out.insert(number);
-                    self.strays.extend(stray.ids);
+                    self.talk.take(number, now);
                     let what = format!("{}#{number}", self.provider.place.path);
                     tell(self.out, Heard::Unreadable { what, reason })?;
                 }
             }
         }
-        self.drop_nobodys(from);
+        self.drop_nobodys();
         Ok(())
     }
 
-    /// Whether what happened at `at` may not be everywhere yet.
-    fn is_young(&self, at: Option<Time>) -> bool {
-        let late = |at: Time| {
-            self.session
-                .last_date
-                .is_some_and(|now| now < at.plus(LATE))
-        };
-        at.is_some_and(late)
+    /// Whether something waits for the item `number` that can be told.
+    fn waits(&self, number: u64) -> bool {
+        self.talk.waits_for(number, self.session.last_date)
     }
 
-    /// Drops what no listing has to tell: of items left out, said
-    /// before the repository was watched, or told as a stray before.
-    fn drop_nobodys(&mut self, from: &Cursor) {
+    /// Drops what no listing has to tell: of items left out, or said before the
+    /// repository was watched.
+    fn drop_nobodys(&mut self) {
         let watched = self.watched();
         let left_out = &self.left_out;
         self.talk.retain(|number, waiting| {
-            !left_out.contains(&number)
-                && waiting.iter().any(|w| {
-                    let told = from.told.contains(&w.comment.key().to_string());
-                    w.comment.created_at >= watched && !told
-                })
+            let due = waiting.iter().any(|w| w.comment.created_at >= watched);
+            due && !left_out.contains(&number)
         });
     }
 
@@ -632,7 +630,6 @@ impl<'a> Look<'a> {
 /// Comments whose item no page showed.
 struct Stray {
     number: u64,
-    ids: Vec<String>,
     /// When the last of them changed.
     at: Option<Time>,
     /// When the last of those was made that change their item.

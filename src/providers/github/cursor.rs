@@ -5,7 +5,7 @@
 //!   "issues":          { "since": "…", "newest": "…" },
 //!   "comments":        { "since": "…", "unchanged": { "url": "…", "etag": "…", "token": "…" } },
 //!   "review_comments": { … }, "pulls": { … },
-//!   "told": ["comment/81"], "swept_at": "…", "missing": { "7": "…" } }
+//!   "told": { "comment/81": "…" }, "labels": { "7": "…" }, "swept_at": "…", "missing": { "7": "…" } }
 //! ```
 //!
 //! All times are the tracker's.
@@ -13,7 +13,7 @@
 use crate::engine::time::Time;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How far behind what was seen a listing starts, for a replica may show a
@@ -40,10 +40,13 @@ pub struct Cursor {
     /// Pull requests, by update: that their reviews may have changed.
     #[serde(default)]
     pub pulls: Window,
-    /// Comments within the windows whose items were asked for by themselves,
-    /// which is done once: `review_comment/81`.
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub told: BTreeSet<String>,
+    /// What was said within the windows and told when all replicas knew of it, as of when:
+    /// it need not be told again, nor its item be asked for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub told: BTreeMap<String, Time>,
+    /// Ended items within the window that were asked for when they got their label, as of when.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<u64, Time>,
     /// When all items were listed the last time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub swept_at: Option<Time>,
@@ -171,7 +174,8 @@ impl Window {
         match at {
             None => self,
             Some(at) => Window {
-                since: self.since.min(whole(at)),
+                // A second more, should `since` leave its own second out.
+                since: self.since.min(whole(before(at, Duration::from_secs(1)))),
                 newest: self.newest.max(Some(at)),
                 unchanged: None,
             },
@@ -239,7 +243,7 @@ mod tests {
     fn a_window_reaches_back_to_what_was_left() {
         let settled = Window::from(at(9000)).after(&read(Some(9000), 9500));
         let back = settled.clone().reaching(Some(at(4000)));
-        assert_eq!((back.since, back.newest), (at(4000), Some(at(4000))));
+        assert_eq!((back.since, back.newest), (at(3999), Some(at(4000))));
         assert_eq!(settled.clone().reaching(None), settled);
     }
 

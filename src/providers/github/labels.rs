@@ -10,8 +10,9 @@
 use super::Look;
 use super::cursor::before;
 use super::rows::{self, Row};
+use super::talk::is_young;
 use super::walk::{Linked, Page};
-use crate::engine::item::Item;
+use crate::engine::item::{Item, State};
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::net::Redirects;
@@ -46,7 +47,21 @@ impl Look<'_> {
         item.without_label = gaps;
         // A replica that knows the label need not know the event, and a label
         // that was renamed has none.
-        Ok(labelled_at.is_some() || !self.is_young(row.updated_at))
+        let known = labelled_at.is_some()
+            || row
+                .updated_at
+                .is_none_or(|at| !is_young(at, self.session.last_date));
+        if known && item.state != State::Open {
+            self.labels.extend(row.key.zip(row.updated_at));
+        }
+        Ok(known)
+    }
+
+    /// Whether the label of an ended item was asked for by the listing before, and it is as it was.
+    pub(super) fn is_labelled_as_before(&self, row: &Row) -> bool {
+        let labels = self.known.as_ref().map(|known| &known.labels);
+        let before = row.key.and_then(|number| labels?.get(&number).copied());
+        before.is_some() && before == row.updated_at && self.limit.is_none()
     }
 
     /// Ends the listing if the label no longer exists: then it is not the items that lost it.

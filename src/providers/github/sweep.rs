@@ -55,7 +55,6 @@ impl Look<'_> {
             comments: swept.clone(),
             review_comments: swept.clone(),
             pulls: swept,
-            told: next.told.clone(),
             ..Cursor::default()
         };
         let asks = Asks {

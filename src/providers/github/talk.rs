@@ -1,6 +1,7 @@
 //! What was said in a repository: the comments, reviews and line comments a listing brings.
 
-use super::cursor::{Cursor, OVERLAP, Reading, Window};
+use super::LATE;
+use super::cursor::{Cursor, OVERLAP, Reading, Window, before};
 use super::rows::{self, Row};
 use super::session::Session;
 use super::walk::{Ascending, Linked, Page};
@@ -30,6 +31,8 @@ pub struct Talk {
     limit: Option<Time>,
     /// By item.
     waiting: BTreeMap<u64, Vec<Waiting>>,
+    /// What was told already, as of when.
+    told: BTreeMap<String, Time>,
     /// What this listing ever took in.
     taken: HashSet<(Channel, u64)>,
     /// Rows nobody can use: which one, and why.
@@ -67,6 +70,20 @@ pub struct Waiting {
     pub updated_at: Time,
     /// It.
     pub comment: Comment,
+    /// Its review may say that it was made public later than it was made, and is not known yet.
+    unsure: bool,
+}
+
+impl Waiting {
+    /// Whether it can be told at the server's time `now`.
+    pub fn is_ready(&self, now: Option<Time>) -> bool {
+        !self.unsure || !is_young(self.updated_at, now)
+    }
+}
+
+/// Whether some replica may not know yet, at the server's time `now`, what happened at `at`.
+pub fn is_young(at: Time, now: Option<Time>) -> bool {
+    now.is_some_and(|now| now < at.plus(LATE))
 }
 
 impl Talk {
@@ -81,6 +98,7 @@ impl Talk {
             asks,
             limit,
             waiting: BTreeMap::new(),
+            told: known.told.clone(),
             taken: HashSet::new(),
             odd: Vec::new(),
             horizon: None,
@@ -198,13 +216,15 @@ impl Talk {
     fn reviews_of(&mut self, number: u64, session: &mut Session<'_>) -> Result<(), Cut> {
         let url = format!("{}/pulls/{number}/reviews?", session.repo);
         let mut walk = Linked::new(url, "id", 100);
+        let old = before(self.windows.pulls.since, OVERLAP);
         let mut submitted = HashMap::new();
         while let Page::Rows(rows) = walk.next(session, None)? {
             for row in rows {
                 match rows::review(&row) {
                     Ok(Some(review)) => {
                         submitted.extend(row.key.map(|id| (id, review.created_at)));
-                        if !review.body.trim().is_empty() {
+                        // An older one was told when its pull request changed by it.
+                        if !review.body.trim().is_empty() && review.created_at >= old {
                             self.take_in(&row, number, review);
                         }
                     }
@@ -221,6 +241,7 @@ impl Talk {
                 .and_then(|id| submitted.get(&id))
             {
                 waiting.comment.created_at = waiting.comment.created_at.max(*at);
+                waiting.unsure = false;
             }
         }
         Ok(())
@@ -228,13 +249,8 @@ impl Talk {
 
     /// The pull requests with line comments that may have been made before they were public.
     fn drafted(&self) -> BTreeSet<u64> {
-        let drafted = |w: &Waiting| {
-            let comment = &w.comment;
-            comment.details.pull_request_review_id.is_some()
-                && w.updated_at > comment.created_at.plus(SAME)
-        };
         let waiting = self.waiting.iter();
-        let numbers = waiting.filter(|(_, waiting)| waiting.iter().any(drafted));
+        let numbers = waiting.filter(|(_, waiting)| waiting.iter().any(|w| w.unsure));
         numbers.map(|(number, _)| *number).collect()
     }
 
@@ -243,13 +259,18 @@ impl Talk {
         if self.limit.is_some_and(|limit| updated_at > limit) {
             return;
         }
-        if row
-            .key
-            .is_some_and(|id| self.taken.insert((comment.channel, id)))
+        if self.told.get(&*comment.key().0) == Some(&updated_at) {
+            return;
+        }
+        let of_review = comment.details.pull_request_review_id.is_some();
+        let unsure = of_review && updated_at > comment.created_at.plus(SAME);
+        if let Some(id) = row.key
+            && self.taken.insert((comment.channel, id))
         {
             self.waiting.entry(number).or_default().push(Waiting {
                 updated_at,
                 comment,
+                unsure,
             });
         }
     }
@@ -268,8 +289,8 @@ impl Talk {
 
     /// Whether all that was said before `at` is here, had a replica shown it as
     /// late as they do.
-    pub fn knows_all_before(&self, at: Time, late: Duration) -> bool {
-        self.horizon.is_none_or(|horizon| horizon >= at.plus(late))
+    pub fn knows_all_before(&self, at: Time) -> bool {
+        !is_young(at, self.horizon)
     }
 
     /// Reads these conversations too from now on.
@@ -278,24 +299,26 @@ impl Talk {
         self.asks.reviews |= asks.reviews;
     }
 
-    /// Whether this listing took in what is named so: `comment/81`.
-    pub fn saw(&self, key: &str) -> bool {
-        let channels = [Channel::Comment, Channel::Review, Channel::ReviewComment];
-        let (word, id) = key.split_once('/').unwrap_or_default();
-        let Ok(id) = id.parse() else { return false };
-        let mut named = channels.into_iter().filter(|c| c.event().word() == word);
-        named.any(|channel| self.taken.contains(&(channel, id)))
-    }
-
-    /// Takes what was said of the item `number` and not told yet.
-    pub fn take(&mut self, number: u64) -> Vec<Comment> {
+    /// Takes what was said of the item `number`, not told yet, and ready to be
+    /// told at the server's time `now`.
+    pub fn take(&mut self, number: u64, now: Option<Time>) -> Vec<Comment> {
         let waiting = self.waiting.remove(&number).unwrap_or_default();
-        waiting.into_iter().map(|w| w.comment).collect()
+        let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|w| w.is_ready(now));
+        if !rest.is_empty() {
+            self.waiting.insert(number, rest);
+        }
+        // What not every replica knows may be told with an item as it was before.
+        for w in ready.iter().filter(|w| !is_young(w.updated_at, now)) {
+            let key = w.comment.key().to_string();
+            self.told.insert(key, w.updated_at);
+        }
+        ready.into_iter().map(|w| w.comment).collect()
     }
 
-    /// Whether anything waits for the item `number`.
-    pub fn waits_for(&self, number: u64) -> bool {
-        self.waiting.contains_key(&number)
+    /// Whether anything that is ready waits for the item `number`.
+    pub fn waits_for(&self, number: u64, now: Option<Time>) -> bool {
+        let waiting = self.waiting.get(&number).into_iter().flatten();
+        waiting.into_iter().any(|w| w.is_ready(now))
     }
 
     /// Drops what waits for an item and is not wanted.
@@ -327,14 +350,22 @@ impl Talk {
             waiting.map(|w| w.updated_at).min()
         };
         // A review is found by the change of its pull request, which came later than it.
-        let reviews = left(Channel::Review).map(|at| Time(at.0.saturating_sub(OVERLAP_MS)));
+        let reviews = left(Channel::Review).map(|at| before(at, OVERLAP));
         let windows = self.windows.clone();
         next.comments = windows.comments.reaching(left(Channel::Comment));
         let line = left(Channel::ReviewComment);
         next.review_comments = windows.review_comments.reaching(line);
         next.pulls = windows.pulls.reaching(reviews);
+        let window = |key: &str| match key.split_once('/').unwrap_or_default().0 {
+            "review" => &next.pulls,
+            "review_comment" => &next.review_comments,
+            _ => &next.comments,
+        };
+        // What no window brings again need not be remembered.
+        let told = self.told.iter().filter(|(key, at)| {
+            let window = window(key);
+            !window.is_settled() && before(**at, Duration::from_secs(1)) >= window.since
+        });
+        next.told = told.map(|(key, at)| (key.clone(), *at)).collect();
     }
 }
-
-/// [`OVERLAP`] in milliseconds.
-const OVERLAP_MS: u64 = OVERLAP.as_secs() * 1000;

@@ -37,6 +37,7 @@
 )]
 
 mod access;
+mod accounts;
 mod edit;
 mod faces;
 pub mod faults;

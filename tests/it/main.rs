@@ -18,6 +18,7 @@ mod exec_world;
 mod github_provider;
 mod inherited;
 mod lifecycle;
+mod limits;
 mod lock_model;
 mod no_flock;
 mod pid1;

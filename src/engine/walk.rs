@@ -63,6 +63,7 @@ impl Engine {
         if self.cycle.is_none() && !self.stopping {
             let again = self.unreadable.keys().cloned().map(Step::Load);
             self.steps.extend(again);
+            self.hosts.cycle_begins();
             let unsaved = self.hosts.take_failed().into_iter().map(Box::new);
             self.steps.extend(unsaved.map(Step::SaveHost));
             let summary = Summary {

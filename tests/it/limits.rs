@@ -333,7 +333,7 @@ fn c010_a_cool_down_holds_for_all_and_over_restarts() {
     place.until("all five are listed", || {
         let log = log.lock().expect("no panic");
         let listed = |repo: &&str| log.iter().skip(1).any(|(r, _)| r == repo);
-        repos.iter().all(|repo| listed(&repo))
+        repos.iter().all(|repo| listed(repo))
     });
     let all = log.lock().expect("no panic").clone();
     let gap = all[1].1 - all[0].1;

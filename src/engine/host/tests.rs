@@ -285,6 +285,31 @@ fn c010_a_cool_down_is_durable_and_shared_before_the_next_listing() {
     assert_eq!(world.done(), ["list"; 5], "an idle cycle writes nothing");
 }
 
+/// Given a stop in the middle of a listing, when that turns out to have said "not before", then it is
+/// saved all the same before the end (C010); and an interrupted cycle is no measure of what one costs.
+#[test]
+fn c010_a_stop_forgets_no_cool_down() {
+    let (mut world, mut engine) = (World::default(), engine(2));
+    world.says = vec![well(50, 4000), well(50, 4000)];
+    world.cycle(&mut engine, NOW);
+    engine.on(minutes(1), Fact::CycleDue);
+    assert!(matches!(engine.next(minutes(1)), Some(Step::List { .. })));
+    engine.on(minutes(1), Fact::StopAsked);
+    assert_eq!(engine.next(minutes(1)), Some(Step::Abandon));
+    engine.on(minutes(1), Fact::Heard(Heard::Budget(too_many(120))));
+    assert!(!engine.is_quiet());
+    assert!(matches!(engine.next(minutes(1)), Some(Step::SaveHost(_))));
+    while engine.next(minutes(1)).is_some() {}
+    let counted = engine.hosts().next().map(|h| h.counted_last_cycle);
+    assert_eq!(counted, Some(100));
+    let mut changed = super::tests::engine(2);
+    changed.follow(&engine);
+    world.says = vec![well(7, 4000); 2];
+    world.cycle(&mut changed, minutes(4));
+    let counted = changed.hosts().next().map(|h| h.counted_last_cycle);
+    assert_eq!(counted, Some(14));
+}
+
 /// Given an answer that took ten seconds to come, then the wait counts from when it was heard:
 /// the provider, which has no clock, could only say when it asked.
 #[test]

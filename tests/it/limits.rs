@@ -21,8 +21,7 @@ const ISSUES: &str = "/repos/octo/widgets/issues";
 const START: u64 = 1_785_924_000;
 const OURS: u64 = START + 7200;
 
-/// What stands in the variable the token is taken from: one that is set for the tests.
-const TOKEN: &str = env!("CARGO_PKG_NAME");
+const TOKEN: &str = "t0ken-example";
 
 fn ours(seconds: u64) -> Time {
     Time((OURS + seconds) * 1000)
@@ -44,12 +43,14 @@ impl Out for Ear {
 /// One listing, with or without a token, that is reminded of `wait`: what was told of limits,
 /// and why it was cut, if so.
 fn list(forge: &Forge, token: bool, wait: Wait) -> (Budget, Option<Cut>) {
+    let place = Place::new("true");
+    place.write("token", TOKEN);
     let config = GitHub {
         repos: vec![("octo".into(), "widgets".into())],
         base_url: forge.url().to_string(),
         issues: true,
         pull_requests: false,
-        token: token.then(|| TokenFrom::Env("CARGO_PKG_NAME".into())),
+        token: token.then(|| TokenFrom::File(place.path("token"))),
     };
     let name = match token {
         true => Secret::new(TOKEN).fingerprint(),
@@ -271,7 +272,7 @@ fn place(forge: &Forge, repos: &[&str]) -> Place {
     let mut config = place.config(KEEP);
     config["authorized_users"] = json!(["sam-rivera"]);
     let repos: Vec<String> = repos.iter().map(|repo| format!("octo/{repo}")).collect();
-    place.write("token", "t0ken-example");
+    place.write("token", TOKEN);
     config["sources"] = json!([{ "name": "forge", "provider": "github", "repos": repos, "label": "agent",
         "pull_requests": false, "base_url": forge.url(), "token_file": "token", "sinks": ["log"] }]);
     place.configure(&config);
@@ -333,7 +334,7 @@ fn c010_a_cool_down_holds_for_all_and_over_restarts() {
     place.until("all five are listed", || {
         let log = log.lock().expect("no panic");
         let listed = |repo: &&str| log.iter().skip(1).any(|(r, _)| r == repo);
-        repos.iter().all(|repo| listed(repo))
+        repos.iter().all(listed)
     });
     let all = log.lock().expect("no panic").clone();
     let gap = all[1].1 - all[0].1;
@@ -350,7 +351,7 @@ fn c010_a_cool_down_holds_for_all_and_over_restarts() {
     let files: Vec<_> = files.flatten().map(|e| e.path()).collect();
     assert_eq!(files.len(), 1);
     let text = std::fs::read_to_string(&files[0]).expect("a file");
-    assert!(!text.contains("t0ken"), "{text}");
+    assert!(!text.contains(TOKEN), "{text}");
 }
 
 /// Given an item with a delivery that failed, when the tracker says 403 for a secondary limit, without a
@@ -399,7 +400,7 @@ fn c009_a_secondary_limit_is_waited_for_and_nothing_else_happens() {
     );
     let host = &status["hosts"][0];
     assert_eq!(host["host"], "127.0.0.1");
-    assert_eq!(host["token"], Secret::new("t0ken-example").fingerprint());
+    assert_eq!(host["token"], Secret::new(TOKEN).fingerprint());
     assert_eq!(
         (&host["limit"], &host["remaining"]),
         (&json!(5000), &json!(4890))

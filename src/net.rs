@@ -237,11 +237,19 @@ impl Answer {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     reason: String,
+    too_large: bool,
 }
 
 impl Failure {
+    /// Whether the answer was larger than [`Limits::body`].
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.too_large
+    }
+
     fn new(error: ureq::Error, limits: &Limits) -> Failure {
         use ureq::{Error, Timeout};
+        let too_large = matches!(error, Error::BodyExceedsLimit(_));
         let reason = match error {
             Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
                 format!("no connection within {}", seconds(limits.connect))
@@ -260,7 +268,7 @@ impl Failure {
             Error::InvalidProxyUrl => "the proxy's URL is not valid".to_string(),
             other => other.to_string(),
         };
-        Failure { reason }
+        Failure { reason, too_large }
     }
 }
 

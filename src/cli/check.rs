@@ -131,6 +131,16 @@ impl Report {
                 }
                 format!("token from '{}'", words[0])
             }
+            Some(from @ TokenFrom::App(app)) => {
+                if let Err(e) = std::fs::File::open(&app.private_key_file) {
+                    self.problem(
+                        format!("source '{name}', private_key_file"),
+                        &app.private_key_file,
+                        e,
+                    );
+                }
+                from.to_string()
+            }
         };
         format!(
             "github {} at {}, {token}",

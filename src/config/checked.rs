@@ -75,6 +75,10 @@ pub struct GitHub {
     pub pull_requests: bool,
     /// Where the token comes from.
     pub token: Option<TokenFrom>,
+    /// Certificates that are trusted beside the built-in ones: a PEM file; absolute.
+    pub ca_file: Option<PathBuf>,
+    /// How often everything is listed, not only what changed.
+    pub sweep: Duration,
 }
 
 /// Where a token comes from; never from the config itself.
@@ -86,6 +90,19 @@ pub enum TokenFrom {
     File(PathBuf),
     /// The standard output of a command.
     Command(Vec<String>),
+    /// A GitHub App, which gets itself one for an hour at a time.
+    App(App),
+}
+
+/// A GitHub App, installed somewhere.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct App {
+    /// Its client id (`Iv…`), or its number: letters, digits, `.`, `_`, `-`.
+    pub id: String,
+    /// Which of its installations.
+    pub installation_id: u64,
+    /// Its private key, a PEM file; absolute.
+    pub private_key_file: PathBuf,
 }
 
 impl fmt::Display for TokenFrom {
@@ -99,6 +116,11 @@ impl fmt::Display for TokenFrom {
                 let program = words.first().map_or("", String::as_str);
                 write!(f, "the token command {program}")
             }
+            TokenFrom::App(app) => write!(
+                f,
+                "the installation {} of the GitHub App {}",
+                app.installation_id, app.id
+            ),
         }
     }
 }

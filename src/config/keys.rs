@@ -15,6 +15,10 @@ pub const RETRY_PAUSE: RangeInclusive<f64> = 0.0..=3600.0;
 pub const DRAIN: RangeInclusive<f64> = 1.0..=3600.0;
 /// Allowed `timeout_seconds`: up to a week.
 pub const TIMEOUT: RangeInclusive<f64> = 0.1..=604_800.0;
+/// Allowed `sweep_minutes`: up to a week.
+pub const SWEEP: RangeInclusive<u64> = 5..=10_080;
+/// Allowed `installation_id`: what JSON can say exactly.
+pub const INSTALLATION: RangeInclusive<u64> = 1..=9_007_199_254_740_991;
 
 /// The marker of our own comments unless the config names another.
 pub const SELF_MARKER: &str = "<!-- idempoll -->";
@@ -116,6 +120,20 @@ pub const GITHUB: Place = Place {
         key("token_env", "text", "none"),
         key("token_file", "path", "none"),
         key("token_command", "list of texts", "none"),
+        key("app", "object", "none"),
+        key("ca_file", "path", "none"),
+        key("sweep_minutes", "whole number", "60"),
+    ],
+};
+
+/// The `app` of a source with `"provider": "github"`.
+pub const APP: Place = Place {
+    what: "an app",
+    heading: "A GitHub App",
+    keys: &[
+        key("id", "text", "required"),
+        key("installation_id", "whole number", "required"),
+        key("private_key_file", "path", "required"),
     ],
 };
 
@@ -138,7 +156,7 @@ pub const EXEC: Place = Place {
 };
 
 /// All places, in the order of `docs/config.md`.
-pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, SINK, EXEC];
+pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC];
 
 /// The providers there are, with their own keys.
 pub const PROVIDERS: &[(&str, Place)] = &[("dir", DIR), ("github", GITHUB)];
@@ -206,6 +224,7 @@ mod tests {
             ("", &[TOP][..]),
             ("/$defs/dir", &[SOURCE, DIR]),
             ("/$defs/github", &[SOURCE, GITHUB]),
+            ("/$defs/app", &[APP]),
             ("/$defs/exec", &[SINK, EXEC]),
         ] {
             let object = schema.pointer(pointer).expect(pointer);
@@ -251,6 +270,14 @@ mod tests {
         assert_eq!(
             range("/$defs/github/properties/max_retries"),
             whole(&RETRIES)
+        );
+        assert_eq!(
+            range("/$defs/github/properties/sweep_minutes"),
+            whole(&SWEEP)
+        );
+        assert_eq!(
+            range("/$defs/app/properties/installation_id"),
+            whole(&INSTALLATION)
         );
         assert_eq!(
             range("/properties/max_concurrent_deliveries"),

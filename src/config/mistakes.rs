@@ -1,7 +1,7 @@
 //! Tests: what a good config gives, and what each mistake in one is answered.
 
-use super::checked::{Config, Provider, Sink, TokenFrom};
-use super::keys::PLACES;
+use super::checked::{App, Config, Provider, Sink, TokenFrom};
+use super::keys::{APP, PLACES};
 use super::{Env, Overrides, rules};
 use crate::engine::access::Backlog;
 use crate::error::Error;
@@ -44,6 +44,8 @@ const FULL: &str = r#"{
       "issues": true,
       "pull_requests": false,
       "token_file": "./token",
+      "ca_file": "./ca.pem",
+      "sweep_minutes": 5,
       "sinks": ["agent"],
       "authorized_users": ["sam"],
       "authorized_associations": [],
@@ -115,6 +117,10 @@ fn a_small_config_gets_the_documented_defaults() {
     assert_eq!(github.base_url, "https://api.github.com");
     assert!(github.issues && github.pull_requests);
     assert_eq!(github.token, Some(TokenFrom::Env("T".into())));
+    assert_eq!(
+        (&github.ca_file, github.sweep),
+        (&None, Duration::from_secs(3600))
+    );
     let Provider::Dir(dir) = &config.sources[1].provider else {
         panic!("it is a dir source");
     };
@@ -169,13 +175,17 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
         github.token,
         Some(TokenFrom::File(PathBuf::from("/etc/i/token")))
     );
+    assert_eq!(github.ca_file.as_deref(), Some(Path::new("/etc/i/ca.pem")));
+    assert_eq!(github.sweep, Duration::from_secs(300));
     let Sink::Exec(exec) = &config.sinks["agent"];
     assert_eq!(exec.command, ["/etc/i/on-event", "", "a\nb"]);
     assert_eq!(exec.workdir, Path::new("/srv"));
     assert_eq!(exec.timeout, Duration::from_millis(2500));
     for place in PLACES {
         for key in place.keys {
-            let also = ["path", "token_env", "token_command"].contains(&key.name);
+            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's.
+            let also = ["path", "token_env", "token_command", "app"].contains(&key.name)
+                || APP.has(key.name);
             assert!(
                 also || FULL.contains(&format!("\n  \"{}\":", key.name))
                     || FULL.contains(&format!("  \"{}\":", key.name)),
@@ -184,6 +194,27 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
             );
         }
     }
+}
+
+#[test]
+fn an_app_stands_in_for_a_token() {
+    let app = r#""app": { "id": "Iv1.0a", "installation_id": 42, "private_key_file": "k.pem" }"#;
+    let (config, warnings) = check(&edit(GOOD, "\"token_env\": \"T\"", app)).expect("it is right");
+    assert_eq!(warnings, Vec::<String>::new());
+    let Provider::GitHub(github) = &config.sources[0].provider else {
+        panic!("it is a github source");
+    };
+    let app = App {
+        id: "Iv1.0a".into(),
+        installation_id: 42,
+        private_key_file: "/etc/i/k.pem".into(),
+    };
+    let from = TokenFrom::App(app);
+    assert_eq!(
+        from.to_string(),
+        "the installation 42 of the GitHub App Iv1.0a"
+    );
+    assert_eq!(github.token, Some(from));
 }
 
 #[test]
@@ -258,7 +289,7 @@ fn c135_a_misspelt_or_doubled_key_is_refused_with_its_full_path() {
             "{path}: {text}"
         );
     }
-    assert_eq!(tried, 31);
+    assert_eq!(tried, 33);
 }
 
 /// Given one repository or sink reached by two routes, when the config is
@@ -455,12 +486,24 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("[\"octo/api\"]", "[\"octo/api\"], \"issues\": 1", "5:77: sources[0].issues: must be true or false, not a number"),
     ("[\"octo/api\"]", "[\"octo/api\"], \"issues\": false, \"pull_requests\": false", "5:101: sources[0].pull_requests: with issues and pull_requests both false there is nothing to watch"),
     ("[\"octo/api\"]", "[\"octo/api\"], \"path\": \"x\"", "5:67: sources[0].path: 'path' belongs to a 'dir' source, not to a 'github' source"),
-    ("\"token_env\": \"T\"", "\"token_env\": \"T\", \"token_file\": \"t\"", "5:99: sources[0].token_file: only one of token_env, token_file and token_command may be given"),
+    ("\"token_env\": \"T\"", "\"token_env\": \"T\", \"token_file\": \"t\"", "5:99: sources[0].token_file: only one of token_env, token_file, token_command and app may be given"),
     ("\"token_env\": \"T\"", "\"token_env\": \"ghp_hunter2\"", "5:80: sources[0].token_env: this looks like a token itself; put the token into an environment variable and name the variable here"),
     ("\"token_env\": \"T\"", "\"token_env\": \"$hunter2\"", "5:80: sources[0].token_env: is not the name of an environment variable (letters, digits and '_')"),
     ("\"token_env\": \"T\"", "\"token_command\": []", "5:84: sources[0].token_command: must name a program"),
     ("\"token_env\": \"T\"", "\"token_command\": \"gh auth token\"", "5:84: sources[0].token_command: must be a list of texts, not a text; no shell reads it, so write [\"program\", \"argument\"]"),
     ("\"token_env\": \"T\"", "\"token\": \"hunter2\"", "5:67: sources[0].token: a secret must not stand in the config; name where it is with token_env, token_file or token_command"),
+    ("\"token_env\": \"T\"", "\"sweep_minutes\": 4", "5:84: sources[0].sweep_minutes: 4 is not between 5 and 10080"),
+    ("\"token_env\": \"T\"", "\"sweep_minutes\": 7.5", "5:84: sources[0].sweep_minutes: 7.5 is not a whole number"),
+    ("\"token_env\": \"T\"", "\"ca_file\": [\"ca.pem\"]", "5:78: sources[0].ca_file: must be a text, not a list"),
+    ("\"token_env\": \"T\"", "\"ca_file\": \"~/ca.pem\"", "5:78: sources[0].ca_file: '~' is not expanded here; write the directory out"),
+    ("\"token_env\": \"T\"", "\"app\": \"Iv1.x\"", "5:74: sources[0].app: must be an object, not a text"),
+    ("\"token_env\": \"T\"", "\"app\": { \"id\": \"1\", \"installation_id\": 2 }", "5:74: sources[0].app.private_key_file: is missing"),
+    ("\"token_env\": \"T\"", "\"app\": { \"id\": 1, \"installation_id\": 2, \"private_key_file\": \"k\" }", "5:82: sources[0].app.id: must be a text, not a number"),
+    ("\"token_env\": \"T\"", "\"app\": { \"id\": \"a b\", \"installation_id\": 2, \"private_key_file\": \"k\" }", "5:82: sources[0].app.id: is neither an App's client id (Iv…) nor its number"),
+    ("\"token_env\": \"T\"", "\"app\": { \"id\": \"1\", \"installation_id\": 0, \"private_key_file\": \"k\" }", "5:106: sources[0].app.installation_id: 0 is not between 1 and 9007199254740991"),
+    ("\"token_env\": \"T\"", "\"app\": { \"id\": \"1\", \"installation_id\": 2, \"private_key\": \"hunter2\", \"private_key_file\": \"k\" }", "5:109: sources[0].app.private_key: unknown key 'private_key'; did you mean 'private_key_file'?"),
+    ("\"token_env\": \"T\"", "\"token_env\": \"T\", \"app\": { \"id\": \"1\", \"installation_id\": 2, \"private_key_file\": \"k\" }", "5:92: sources[0].app: only one of token_env, token_file, token_command and app may be given"),
+    ("\"token_env\": \"T\"", "\"installation_id\": 2", "5:67: sources[0].installation_id: 'installation_id' belongs to an app, not to a 'github' source"),
     // a sink
     ("\"type\": \"exec\", ", "", "9:14: sinks.agent.type: is missing"),
     ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec"),
@@ -536,6 +579,7 @@ const DOUBTFUL: &[(&str, &str, &str)] = &[
     ("\"provider\": \"dir\"", "\"provider\": \"dir\", \"authorized_users\": []", "nobody is authorized in source 'inbox': authorized_users and authorized_associations are empty, so nothing will be delivered"),
     ("\"provider\": \"dir\"", "\"provider\": \"dir\", \"authorized_associations\": [\"none\"]", "source 'inbox' authorizes everybody: NONE in authorized_associations stands for people without any role"),
     ("\"token_env\": \"T\", ", "", "source 'api' has no token: GitHub answers only 60 requests an hour without one"),
+    ("[\"octo/api\"]", "[\"octo/api\"], \"base_url\": \"https://ghe.example.org\"", "source 'api': the API of an Enterprise Server is https://ghe.example.org/api/v3"),
     ("\"agent\": {", "\"spare\": { \"type\": \"exec\", \"command\": [\"x\"] },\n \"agent\": {", "no source uses sink 'spare'"),
 ];
 

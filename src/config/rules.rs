@@ -7,6 +7,7 @@ use super::place::{Env, absolute};
 use super::raw::{self, Found};
 use super::scope::Claims;
 use super::spot::{Section, Spot};
+use super::url;
 use super::values::{Names, one_of};
 use crate::error::Error;
 use std::collections::BTreeMap;
@@ -247,6 +248,11 @@ fn warnings(config: &Config) -> Vec<String> {
                 "source '{}' has no token: GitHub answers only 60 requests an hour without one",
                 source.name
             ));
+        }
+        if let Provider::GitHub(github) = &source.provider
+            && let Some(doubt) = url::doubt(&github.base_url)
+        {
+            warnings.push(format!("source '{}': {doubt}", source.name));
         }
     }
     let idle: Vec<&str> = config

@@ -1,6 +1,6 @@
 //! The rules for a source and the settings of its provider.
 
-use super::checked::{Dir, GitHub, Provider, Source, TokenFrom};
+use super::checked::{App, Dir, GitHub, Provider, Source, TokenFrom};
 use super::keys::{self, PROVIDERS};
 use super::nearest::did_you_mean;
 use super::rules::Rules;
@@ -9,8 +9,9 @@ use super::spot::{Section, Spot};
 use super::values::{Names, one_of};
 use super::{secret, url};
 use crate::engine::access::Policy;
-use crate::engine::item::is_name;
+use crate::engine::item::{is_name, is_plain_name};
 use crate::engine::time::Time;
+use std::time::Duration;
 
 impl Rules<'_> {
     pub(super) fn source(
@@ -140,12 +141,22 @@ impl Rules<'_> {
             spot.wrong("with issues and pull_requests both false there is nothing to watch");
         }
         let token = self.token(section);
+        let ca_file = section.get("ca_file").map(|spot| self.path(&spot));
+        let sweep = match section.get("sweep_minutes") {
+            Some(spot) => spot.whole(keys::SWEEP),
+            None => Some(60),
+        };
         Some(GitHub {
             repos: repos?,
             base_url: base_url?,
             issues: issues?,
             pull_requests: pull_requests?,
             token,
+            ca_file: match ca_file {
+                Some(path) => Some(path?),
+                None => None,
+            },
+            sweep: Duration::from_secs(sweep? * 60),
         })
     }
 
@@ -165,13 +176,38 @@ impl Rules<'_> {
                 "token_command" => {
                     given.push((spot.clone(), self.command(&spot).map(TokenFrom::Command)));
                 }
+                "app" => given.push((spot.clone(), self.app(&spot).map(TokenFrom::App))),
                 _ => {}
             }
         }
         if let [_, (second, _), ..] = given.as_slice() {
-            second.wrong("only one of token_env, token_file and token_command may be given");
+            second.wrong("only one of token_env, token_file, token_command and app may be given");
         }
         given.into_iter().next().and_then(|(_, from)| from)
+    }
+
+    fn app(&self, spot: &Spot) -> Option<App> {
+        let section = spot.section()?;
+        section.only(&[keys::APP]);
+        let id = section.need("id").and_then(|spot| {
+            let id = spot.text()?;
+            let ok = is_plain_name(&id) && id.len() <= 100;
+            if !ok {
+                spot.wrong("is neither an App's client id (Iv…) nor its number");
+            }
+            ok.then_some(id)
+        });
+        let installation_id = section
+            .need("installation_id")
+            .and_then(|spot| spot.whole(keys::INSTALLATION));
+        let private_key_file = section
+            .need("private_key_file")
+            .and_then(|spot| self.path(&spot));
+        Some(App {
+            id: id?,
+            installation_id: installation_id?,
+            private_key_file: private_key_file?,
+        })
     }
 }
 

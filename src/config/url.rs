@@ -42,7 +42,25 @@ pub(super) fn base_url(url: &str) -> Result<String, String> {
     if matches!(host.as_str(), "github.com" | "www.github.com") {
         return Err("is GitHub's web site; its API is https://api.github.com".into());
     }
+    if host == "api.github.com" && !path.is_empty() {
+        return Err("must be https://api.github.com without a path".into());
+    }
+    if let Some(tenant) = host.strip_suffix(".ghe.com")
+        && !tenant.contains('.')
+    {
+        return Err(format!(
+            "is a web site; its API is https://api.{tenant}.ghe.com"
+        ));
+    }
     Ok(format!("{scheme}://{host}{port}{path}"))
+}
+
+/// Why a checked base URL is most likely not meant, if so.
+pub(super) fn doubt(base_url: &str) -> Option<String> {
+    let host = host(base_url);
+    let bare = base_url.matches('/').count() == 2;
+    let api = host.starts_with("api.") || is_loopback(host);
+    (bare && !api).then(|| format!("the API of an Enterprise Server is {base_url}/api/v3"))
 }
 
 /// The host of a checked base URL, without its port: what tells two trackers apart.
@@ -128,6 +146,26 @@ mod tests {
     }
 
     #[test]
+    fn a_host_without_a_path_is_doubted_unless_it_looks_like_an_api() {
+        for url in [
+            "https://api.github.com",
+            "https://api.octo.ghe.com",
+            "https://api.example.org:8443",
+            "https://ghe.example.org/api/v3",
+            "https://gateway.example.org/github",
+            "http://127.0.0.1:8080",
+        ] {
+            let checked = base_url(url).expect(url);
+            assert_eq!(doubt(&checked), None, "{url}");
+        }
+        let checked = base_url("https://GHE.example.org:8443/").expect("right");
+        assert_eq!(
+            doubt(&checked).as_deref(),
+            Some("the API of an Enterprise Server is https://ghe.example.org:8443/api/v3")
+        );
+    }
+
+    #[test]
     fn other_urls_are_refused_without_being_repeated() {
         for (given, why) in [
             ("api.github.com", "must begin with https://"),
@@ -158,6 +196,9 @@ mod tests {
             ("http://10.0.0.1", "must be https"),
             ("http://0x7f.1", "must be https"),
             ("https://github.com", "https://api.github.com"),
+            ("https://github.com/api/v3", "https://api.github.com"),
+            ("https://api.github.com/api/v3", "without a path"),
+            ("https://Octo.ghe.com", "https://api.octo.ghe.com"),
         ] {
             let e = base_url(given).expect_err(given);
             assert!(e.contains(why), "{given}: {e}");

@@ -113,6 +113,8 @@ mod tests {
                 issues: true,
                 pull_requests: true,
                 token: None,
+                ca_file: None,
+                sweep: std::time::Duration::from_secs(3600),
             }))
         };
         let public = github("https://api.github.com");

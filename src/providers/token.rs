@@ -1,7 +1,9 @@
-//! Reading a token from where the config says it is.
+//! Where a token comes from: read once a cycle, for all feeds of a source.
 
+use super::Ask;
 use crate::config::checked::TokenFrom;
 use crate::config::secret;
+use crate::engine::time::Time;
 use crate::error::Error;
 use crate::net::Secret;
 use crate::os::pid::Group;
@@ -9,6 +11,7 @@ use crate::os::process;
 use std::io::Read as _;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How long a token command may take.
@@ -16,6 +19,69 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 /// How often a token command is looked at.
 const LOOK: Duration = Duration::from_millis(10);
+
+/// A token, and what it is called where limits and cool-downs are kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Token {
+    /// What is sent.
+    pub secret: Secret,
+    /// A name that does not tell it: the same as long as it is the same to the tracker's limits.
+    pub name: String,
+}
+
+/// The token of a source. Clones are one: whichever feed asks first in a cycle
+/// reads it for all of them, and what went wrong then is what all are told.
+#[derive(Debug, Clone)]
+pub struct Tokens {
+    from: Option<TokenFrom>,
+    last: Arc<Mutex<Option<Read>>>,
+}
+
+/// What was read last.
+#[derive(Debug)]
+struct Read {
+    /// In which cycle.
+    cycle: Time,
+    token: Result<Token, String>,
+}
+
+impl Tokens {
+    /// Nothing is read yet.
+    #[must_use]
+    pub fn new(from: Option<TokenFrom>) -> Tokens {
+        Tokens {
+            from,
+            last: Arc::default(),
+        }
+    }
+
+    /// The token for a listing; `None` if none is configured.
+    ///
+    /// # Errors
+    /// What is wrong with which place, in a sentence that never shows the token.
+    pub fn read(&self, ask: &Ask) -> Result<Option<Token>, String> {
+        let Some(from) = &self.from else {
+            return Ok(None);
+        };
+        // A panic while reading leaves the token of an earlier cycle, which is not used.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = match &*last {
+            Some(read) if read.cycle == ask.cycle => read.token.clone(),
+            _ => {
+                let token = read(from).map(|secret| Token {
+                    name: secret.fingerprint(),
+                    secret,
+                });
+                *last = Some(Read {
+                    cycle: ask.cycle,
+                    token: token.clone(),
+                });
+                token
+            }
+        };
+        token.map(Some)
+    }
+}
 
 /// Reads the token. [`secret`] has the rule for what is one.
 ///
@@ -29,6 +95,7 @@ pub fn read(from: &TokenFrom) -> Result<Secret, String> {
             let output = command(words, DEADLINE).map_err(|e| format!("{from} {e}"))?;
             secret::Secret::from_bytes(&output, &from.to_string())
         }
+        TokenFrom::App(_) => return Err(format!("{from} cannot be used yet")),
     };
     let token = read.map_err(|e| e.to_string())?;
     Ok(Secret::new(token.expose()))
@@ -110,9 +177,63 @@ fn end(child: &mut Child) {
 mod tests {
     use super::*;
     use crate::scratch::Scratch;
+    use std::fs;
+    use std::path::Path;
 
     fn shell(script: &str) -> Vec<String> {
         ["sh", "-c", script].map(str::to_string).to_vec()
+    }
+
+    fn ask(cycle: u64) -> Ask {
+        Ask {
+            cycle: Time(cycle),
+            ..Ask::default()
+        }
+    }
+
+    /// A token command that notes each run in `DIR/runs` and then does `rest`.
+    fn noted(dir: &Path, rest: &str) -> Tokens {
+        let script = format!("echo run >> '{}/runs'; {rest}", dir.display());
+        Tokens::new(Some(TokenFrom::Command(shell(&script))))
+    }
+
+    fn runs(dir: &Path) -> usize {
+        let text = fs::read_to_string(dir.join("runs")).unwrap_or_default();
+        text.lines().count()
+    }
+
+    /// Given three feeds of a source with a token command, when they ask for the token
+    /// in one cycle and again in the next, then it ran once in each.
+    #[test]
+    fn a_token_is_read_once_a_cycle() {
+        let dir = Scratch::new();
+        let tokens = noted(&dir, "echo t0ken");
+        let feeds = [tokens.clone(), tokens.clone(), tokens];
+        for (cycle, ran) in [(1, 1), (2, 2)] {
+            for feed in &feeds {
+                let token = feed.read(&ask(cycle)).expect("it works").expect("a token");
+                assert_eq!(token.secret, Secret::new("t0ken"));
+                assert_eq!(token.name, token.secret.fingerprint());
+            }
+            assert_eq!(runs(&dir), ran);
+        }
+        assert_eq!(Tokens::new(None).read(&ask(1)), Ok(None));
+    }
+
+    /// Given a token command that fails, when three feeds ask in one cycle, then it ran
+    /// once and all are told the same reason; the next cycle tries again.
+    #[test]
+    fn a_token_command_that_fails_is_not_run_again_in_its_cycle() {
+        let dir = Scratch::new();
+        let tokens = noted(&dir, &format!("cat '{}/token'", dir.display()));
+        for _ in 0..3 {
+            let failed = tokens.clone().read(&ask(1)).expect_err("no such file");
+            assert_eq!(failed, "the token command sh failed: exit status: 1");
+        }
+        assert_eq!(runs(&dir), 1);
+        fs::write(dir.join("token"), "t0ken").expect("written");
+        assert!(tokens.read(&ask(2)).is_ok());
+        assert_eq!(runs(&dir), 2);
     }
 
     /// Given token files good and bad (C133), when they are read, then the rule

@@ -16,6 +16,8 @@ mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_provider;
+mod github_worlds;
+mod hub_as_documented;
 mod inherited;
 mod lifecycle;
 mod limits;

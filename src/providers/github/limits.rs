@@ -21,7 +21,8 @@ use crate::engine::host::{Budget, LONGEST_WAIT, Wait};
 use crate::engine::listing::{Ask, Cut};
 use crate::engine::time::Time;
 use crate::mutant;
-use crate::net::{Answer, Secret};
+use crate::net::Answer;
+use crate::providers::token::Token;
 use std::time::Duration;
 
 /// How long to wait when GitHub says "too many" without a usable time.
@@ -43,8 +44,8 @@ pub struct Limits {
 
 impl Limits {
     /// At the start of a listing that asks `host` with `token`.
-    pub fn new(host: &str, token: Option<&Secret>, ask: &Ask) -> Limits {
-        let name = token.map_or_else(|| "anonymous".to_string(), Secret::fingerprint);
+    pub fn new(host: &str, token: Option<&Token>, ask: &Ask) -> Limits {
+        let name = token.map_or("anonymous", |token| &token.name).to_string();
         let Wait { until, throttled } = ask.waits.get(&name).copied().unwrap_or_default();
         Limits {
             budget: Budget {

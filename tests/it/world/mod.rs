@@ -2,6 +2,8 @@
 
 pub mod forge;
 pub mod github;
+pub mod hub;
+pub mod polled;
 pub mod program;
 pub mod sim;
 pub mod slowness;

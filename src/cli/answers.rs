@@ -5,6 +5,7 @@ use super::args::{self, Args};
 use super::out::tests::{captured, text};
 use crate::engine::delivery::{EventKind, Key, Slug};
 use crate::engine::entry::Entry;
+use crate::engine::host::Host;
 use crate::engine::item::ItemRef;
 use crate::engine::record::{
     Disposition, Event, GaveUp, Known, Queue, Record, Resolved, Seen, Standing, Stored, Tries,
@@ -385,19 +386,49 @@ fn world_is_untouched(dir: &Path, look: impl FnOnce()) -> bool {
     !dir.exists()
 }
 
+/// Given what the last poller said of hosts, when it is asked for, then it is shown with each key, a wait only
+/// while it stands, a token only by its name, and tokens told apart where there are several.
 #[test]
 fn the_rate_limits_on_record_are_shown() {
     let world = World::new(Vec::new());
-    std::fs::create_dir_all(world.0.join("hosts")).expect("a directory");
-    let host = json!({"version": 1, "host": "api.github.com", "limit": 5000, "remaining": 10});
-    std::fs::write(world.0.join("hosts/a.json"), host.to_string()).expect("a file");
-    std::fs::write(world.0.join("hosts/b.json"), "{").expect("a file");
+    let known = |host: &str, token: &str| Host {
+        host: host.into(),
+        token: token.into(),
+        limit: Some(5000),
+        remaining: Some(10),
+        reset_at: Some(at("2026-08-05T10:40:00Z")),
+        not_before: Some(at("2026-08-05T10:40:01Z")),
+        requests_last_cycle: 3,
+        counted_last_cycle: 1,
+        ..Host::default()
+    };
+    let hosts = [
+        ("api.github.com", "anonymous"),
+        ("api.github.com", "3fa9"),
+        ("forge", "3fa9"),
+    ];
+    let run = RunInfo {
+        version: 1,
+        pid: 4711,
+        hosts: hosts.map(|(host, token)| known(host, token)).to_vec(),
+        ..RunInfo::default()
+    };
+    run.write(&world.0).expect("it writes");
     let report = world.json("status --json", Exit::NotRunning);
     assert_eq!(
-        report["hosts"],
-        json!([{"host": "api.github.com", "limit": 5000, "remaining": 10, "reset_at": null,
-                "not_before": null, "requests_last_cycle": null}])
+        report["hosts"][0],
+        json!({"host": "api.github.com", "token": "anonymous", "limit": 5000, "remaining": 10,
+               "reset_at": "2026-08-05T10:40:00.000Z", "not_before": null, "requests_last_cycle": 3,
+               "counted_last_cycle": 1, "next_listing_at": null})
     );
+    let text = world.run("status", Exit::NotRunning);
+    for line in [
+        "host        api.github.com (anonymous): 3 requests a cycle, 1 counted; 5000 anew since 2026-08-05T10:40:00Z\n",
+        "host        api.github.com (3fa9): ",
+        "host        forge: ",
+    ] {
+        assert!(text.contains(line), "{text}");
+    }
 }
 
 #[test]

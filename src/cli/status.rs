@@ -7,6 +7,7 @@ use super::when::{ago, ahead, count, stamp};
 use crate::config::Places;
 use crate::daemon::clock;
 use crate::daemon::holder::{Holder, Who, settled};
+use crate::engine::host::Host;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -14,7 +15,6 @@ use crate::os::file;
 use crate::store::run_info::{LastCycle, RunInfo, SourceInfo};
 use crate::store::{Layout, Reader};
 use serde::Serialize;
-use serde_json::Value;
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -49,7 +49,7 @@ struct Report {
     /// The sources, as they fared in the last cycle.
     sources: Vec<SourceInfo>,
     /// What the trackers' hosts allow.
-    hosts: Vec<Value>,
+    hosts: Vec<Allowance>,
     /// How it is put for people.
     #[serde(skip)]
     state: State,
@@ -109,6 +109,8 @@ fn look(places: Places) -> Result<Report, Error> {
     let live = run.as_ref().filter(|_| running);
     let store_error = live.and_then(|r| r.store_error.clone());
     let store_error = store_error.or_else(|| live.and_then(|_| read_only(&places.state_dir)));
+    let now = clock::now();
+    let allowance = |known: &Host| Allowance::of(known, now);
     Ok(Report {
         running,
         pid,
@@ -120,10 +122,10 @@ fn look(places: Places) -> Result<Report, Error> {
         store_error,
         config_error: live.and_then(|r| r.config_error.clone()),
         last_cycle: run.as_ref().and_then(|r| r.last_cycle.clone()),
+        hosts: run.iter().flat_map(|r| &r.hosts).map(allowance).collect(),
         sources: run.map(|r| r.sources).unwrap_or_default(),
         pending,
         gave_up,
-        hosts: hosts(&layout),
         state,
     })
 }
@@ -136,33 +138,82 @@ fn read_only(state_dir: &Path) -> Option<String> {
     (e.kind() == ErrorKind::ReadOnlyFilesystem).then(|| Error::new(doing, e).to_string())
 }
 
-/// The rate limits on record, each as its file has them.
-fn hosts(layout: &Layout) -> Vec<Value> {
-    const KEYS: [&str; 6] = [
-        "host",
-        "limit",
-        "remaining",
-        "reset_at",
-        "not_before",
-        "requests_last_cycle",
-    ];
-    let Ok(entries) = std::fs::read_dir(layout.hosts()) else {
-        return Vec::new();
-    };
-    let mut paths: Vec<PathBuf> = entries
-        .flatten()
-        .map(|e| e.path())
-        .filter(|p| p.extension().is_some_and(|e| e == "json"))
-        .collect();
-    paths.sort();
-    paths
-        .iter()
-        .filter_map(|path| {
-            let value: Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-            let pick = |key: &str| (key.to_string(), value.get(key).cloned().unwrap_or_default());
-            Some(Value::Object(KEYS.map(pick).into_iter().collect()))
-        })
-        .collect()
+/// What a host lets a token ask, for `--json`.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Allowance {
+    /// The host.
+    host: String,
+    /// The token, by a name that does not tell it.
+    token: String,
+    /// Requests allowed in each period, if there is such a limit.
+    limit: Option<u64>,
+    /// Requests left in this period.
+    remaining: Option<u64>,
+    /// When the next one begins.
+    reset_at: Option<Time>,
+    /// The host asked to wait until then.
+    not_before: Option<Time>,
+    /// Requests of the last cycle that made any.
+    requests_last_cycle: u64,
+    /// Those among them that count against the limit.
+    counted_last_cycle: u64,
+    /// Not listed before, so that what is left lasts.
+    next_listing_at: Option<Time>,
+}
+
+impl Allowance {
+    /// Of what is known, what holds now.
+    fn of(known: &Host, now: Time) -> Allowance {
+        Allowance {
+            host: known.host.clone(),
+            token: known.token.clone(),
+            limit: known.limit,
+            remaining: known.remaining,
+            reset_at: known.reset_at,
+            not_before: known.waits_until(now),
+            requests_last_cycle: known.requests_last_cycle,
+            counted_last_cycle: known.counted_last_cycle,
+            next_listing_at: known.next_listing_at.filter(|t| *t > now),
+        }
+    }
+
+    /// The same as arithmetic: what a cycle costs, what is left for how long, and so
+    /// when the next poll comes. `next_cycle` is unknown while no poller runs.
+    fn in_words(&self, next_cycle: Option<Time>, now: Time) -> String {
+        let (requests, counted) = (self.requests_last_cycle, self.counted_last_cycle);
+        let mut line = format!(
+            "{} a cycle, {counted} counted; ",
+            count(requests, "request")
+        );
+        line += &match (self.limit, self.remaining, self.reset_at) {
+            (Some(limit), Some(left), Some(t)) if t > now => {
+                format!(
+                    "{left} of {limit} left until {} ({})",
+                    stamp(t),
+                    ahead(t, now)
+                )
+            }
+            (Some(limit), Some(_), Some(t)) => format!("{limit} anew since {}", stamp(t)),
+            (Some(limit), Some(left), None) => format!("{left} of {limit} left"),
+            _ => "no limit told".to_string(),
+        };
+        match (self.not_before, self.next_listing_at, next_cycle) {
+            (Some(t), _, None) => line += &format!("; asks to wait until {}", stamp(t)),
+            (Some(t), _, Some(next)) => {
+                let poll = ahead(next.max(t), now);
+                line += &format!("; next poll {poll}: it asks to wait until {}", stamp(t));
+            }
+            (None, Some(t), Some(next)) if t > next => {
+                let poll = ahead(t, now);
+                line += &format!("; next poll {poll}: one at each cycle would use up what is left");
+            }
+            (None, _, Some(next)) => {
+                line += &format!("; next poll {}: at the next cycle", ahead(next, now));
+            }
+            (None, _, None) => {}
+        }
+        line
+    }
 }
 
 fn print(report: &Report, now: Time, out: &mut Out) {
@@ -235,17 +286,77 @@ fn print(report: &Report, now: Time, out: &mut Out) {
         ));
     }
     for host in &report.hosts {
-        let text = |key: &str| match &host[key] {
-            Value::Null => "?".to_string(),
-            Value::String(s) => s.clone(),
-            other => other.to_string(),
+        let several = report.hosts.iter().filter(|h| h.host == host.host).count() > 1;
+        let token = match several {
+            true => format!(" ({})", host.token),
+            false => String::new(),
         };
-        out.line(format_args!(
-            "host        {}: {} of {} requests left until {}",
-            text("host"),
-            text("remaining"),
-            text("limit"),
-            text("reset_at")
-        ));
+        let words = host.in_words(report.next_cycle_at, now);
+        out.line(format_args!("host        {}{token}: {words}", host.host));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Time = Time(1_785_924_000_000);
+
+    fn later(seconds: u64) -> Option<Time> {
+        Some(Time(NOW.0 + seconds * 1000))
+    }
+
+    /// Given what is known of a host, then its line is the arithmetic of the next poll.
+    #[test]
+    fn a_host_is_told_as_arithmetic() {
+        let known = Host {
+            limit: Some(5000),
+            remaining: Some(4890),
+            reset_at: later(2400),
+            requests_last_cycle: 3,
+            counted_last_cycle: 1,
+            ..Host::default()
+        };
+        let words = |known: &Host, next| Allowance::of(known, NOW).in_words(next, NOW);
+        let start = "3 requests a cycle, 1 counted; 4890 of 5000 left until 2026-08-05T10:40:00Z (in 40 min)";
+        assert_eq!(words(&known, None), start);
+        let said = words(&known, later(58));
+        assert_eq!(
+            said,
+            format!("{start}; next poll in 58 s: at the next cycle")
+        );
+        let spared = Host {
+            next_listing_at: later(300),
+            ..known.clone()
+        };
+        let said = words(&spared, later(58));
+        let why = "one at each cycle would use up what is left";
+        assert_eq!(said, format!("{start}; next poll in 5 min: {why}"));
+        let said = words(&spared, later(358));
+        assert_eq!(
+            said,
+            format!("{start}; next poll in 5 min: at the next cycle")
+        );
+        let waits = Host {
+            not_before: later(120),
+            asked_to_wait_at: later(0),
+            ..spared
+        };
+        let said = words(&waits, later(58));
+        let why = "it asks to wait until 2026-08-05T10:02:00Z";
+        assert_eq!(said, format!("{start}; next poll in 2 min: {why}"));
+        let said = words(&waits, None);
+        assert_eq!(
+            said,
+            format!("{start}; asks to wait until 2026-08-05T10:02:00Z")
+        );
+        let free = Host {
+            requests_last_cycle: 1,
+            ..Host::default()
+        };
+        assert_eq!(
+            words(&free, None),
+            "1 request a cycle, 0 counted; no limit told"
+        );
     }
 }

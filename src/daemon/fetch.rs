@@ -59,6 +59,11 @@ impl Fetch {
         Fetch { said }
     }
 
+    /// What it said and nobody heard yet; no more than it can have said by now.
+    pub fn said_so_far(&self) -> impl Iterator<Item = Said> {
+        self.said.try_iter().take(AHEAD + 1)
+    }
+
     /// What the listing says next.
     #[must_use]
     pub fn said(&self) -> &Receiver<Said> {

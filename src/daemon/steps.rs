@@ -4,6 +4,7 @@ use super::fetch::{Fetch, Said};
 use super::life::open_feeds;
 use super::poll::Poller;
 use crate::engine::delivery::{Receipt, Slug};
+use crate::engine::listing::Heard;
 use crate::engine::saving::Unsaved;
 use crate::engine::step::{Fact, Found, Step, Summary};
 use crate::error::Error;
@@ -63,7 +64,15 @@ impl Poller<'_> {
                     self.fetch = Some((feed, Fetch::start(&name, provider, *ask)));
                 }
             }
-            Step::Abandon => self.fetch = None,
+            Step::Abandon => {
+                // What it said of limits so far holds, whoever needs the rest.
+                let fetch = self.fetch.take().map(|(_, fetch)| fetch);
+                for said in fetch.iter().flat_map(Fetch::said_so_far) {
+                    if let Said::Heard(heard @ Heard::Budget(_)) = said {
+                        self.tell(Fact::Heard(heard));
+                    }
+                }
+            }
             Step::Deliver(delivery) => self.life.dispatch.deliver(delivery),
             Step::Adopt(delivery) => self.life.dispatch.adopt(delivery),
             Step::Settle(delivery) => {

@@ -52,6 +52,9 @@ pub struct Engine {
     /// Records that could not be read, and why; tried again at each cycle.
     pub(super) unreadable: BTreeMap<Slug, String>,
     pub(super) cycle: Option<Cycle>,
+    /// The feed the next cycle begins with, so that a limit which never lasts for all of them is
+    /// never used up by the same ones.
+    pub(super) first_feed: usize,
     pub(super) totals: Totals,
     pub(super) noted: Totals,
     /// The latest time heard of, to notice a clock that was set back.
@@ -83,7 +86,12 @@ pub(super) struct Held {
 
 #[derive(Debug)]
 pub(super) struct Cycle {
+    /// The feed it begins with; the others follow in order, those before it last.
+    pub first_feed: usize,
+    /// How many feeds it has come to.
     pub next_feed: usize,
+    /// The first feed that a limit kept it from.
+    pub kept_from: Option<usize>,
     pub summary: Summary,
 }
 
@@ -120,6 +128,7 @@ impl Engine {
             walk: None,
             unreadable: BTreeMap::new(),
             cycle: None,
+            first_feed: 0,
             totals: Totals::default(),
             noted: Totals::default(),
             latest: Time::ZERO,

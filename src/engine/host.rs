@@ -250,20 +250,24 @@ impl Hosts {
         self.0.values_mut().filter_map(again).collect()
     }
 
+    /// A cycle begins; what one that was interrupted has cost does not count.
+    pub fn cycle_begins(&mut self) {
+        for known in self.0.values_mut() {
+            known.told = false;
+            known.requests = 0;
+            known.counted = 0;
+        }
+    }
+
     /// A cycle that began at `begun` went through all feeds.
     pub fn cycle_over(&mut self, begun: Time, now: Time) {
         self.0.retain(|_, k| k.told || k.host.stands(now));
-        for known in self.0.values_mut() {
-            known.told = false;
-            let requests = std::mem::take(&mut known.requests);
-            let counted = std::mem::take(&mut known.counted);
-            if requests > 0 {
-                let host = &mut known.host;
-                host.requests_last_cycle = requests;
-                let before = std::mem::replace(&mut host.counted_last_cycle, counted);
-                // What one cycle alone cost (the first, a sweep) the next one will not.
-                host.next_listing_at = host.pace(begun, now, counted.min(before));
-            }
+        for known in self.0.values_mut().filter(|k| k.requests > 0) {
+            let host = &mut known.host;
+            host.requests_last_cycle = known.requests;
+            let before = std::mem::replace(&mut host.counted_last_cycle, known.counted);
+            // What one cycle alone cost (the first, a sweep) the next one will not.
+            host.next_listing_at = host.pace(begun, now, known.counted.min(before));
         }
     }
 

@@ -63,6 +63,7 @@ impl Engine {
         if self.cycle.is_none() && !self.stopping {
             let again = self.unreadable.keys().cloned().map(Step::Load);
             self.steps.extend(again);
+            self.hosts.cycle_begins();
             let unsaved = self.hosts.take_failed().into_iter().map(Box::new);
             self.steps.extend(unsaved.map(Step::SaveHost));
             let summary = Summary {
@@ -70,7 +71,9 @@ impl Engine {
                 ..Summary::default()
             };
             self.cycle = Some(Cycle {
+                first_feed: self.first_feed,
                 next_feed: 0,
+                kept_from: None,
                 summary,
             });
         }
@@ -88,7 +91,7 @@ impl Engine {
         }
         let cycle = self.cycle.as_mut()?;
         while cycle.next_feed < self.setup.feeds.len() {
-            let at = cycle.next_feed;
+            let at = (cycle.first_feed + cycle.next_feed) % self.setup.feeds.len();
             cycle.next_feed += 1;
             let saved = self.feeds[at].saved.clone();
             if let Some(t) = self.saving.trouble().filter(|_| self.saving.is_down(now)) {
@@ -149,7 +152,9 @@ impl Engine {
         if self.setup.once && !self.stopping && (!self.flights.is_empty() || can_go_on) {
             return None;
         }
-        let mut summary = self.cycle.take()?.summary;
+        let cycle = self.cycle.take()?;
+        self.first_feed = cycle.kept_from.unwrap_or(0);
+        let mut summary = cycle.summary;
         summary.item_errors += self.unreadable.len();
         summary.items = self
             .feeds
@@ -433,6 +438,9 @@ impl Engine {
     /// A listing that ended early moves nothing and concludes nothing.
     fn cut(&mut self, now: Time, cut: Cut) -> Option<Step> {
         let walk = self.walk.as_ref()?;
+        if let Some(cycle) = self.cycle.as_mut().filter(|_| cut.not_before.is_some()) {
+            cycle.kept_from.get_or_insert(walk.feed);
+        }
         self.feed_failed(now, walk.feed, &cut.reason, cut.not_before, walk.unasked);
         self.walk_done(now);
         self.next(now)

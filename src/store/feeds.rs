@@ -76,7 +76,7 @@ fn load(layout: &Layout, slug: &Slug) -> Result<Option<Feed>, LoadError> {
     let parse = || -> Result<Feed, Wrong> {
         Keys::parse(&bytes)?;
         let mut feed: Feed = serde_json::from_slice(&bytes)?;
-        // Where the first release kept cool-downs; the host says again what it wants.
+        // Cool-downs were kept here once; the host says again what it wants.
         for key in ["not_before", "asked_to_wait_at"] {
             feed.extra.remove(key);
         }

@@ -98,14 +98,14 @@ fn once_round(place: &Place) {
     });
 }
 
-/// A tracker that may refuse its first answer, and notes when a cycle asked it: for
-/// comments, which each asks for once.
-fn noting(retry_after: Option<u32>) -> (Forge, Arc<Mutex<Vec<Instant>>>) {
+/// A tracker that may refuse its first answer, and notes when it was asked for a list: a cycle
+/// that sweeps asks for `comments` once, any other for `issues`.
+fn noting(retry_after: Option<u32>, list: &'static str) -> (Forge, Arc<Mutex<Vec<Instant>>>) {
     let asked: Arc<Mutex<Vec<Instant>>> = Arc::default();
     let noted = asked.clone();
     let mut refusal = retry_after;
     let forge = Forge::start(move |request| {
-        if refusal.is_some() || request.path().ends_with("/comments") {
+        if refusal.is_some() || request.path().ends_with(list) {
             noted.lock().expect("no panic").push(Instant::now());
         }
         match refusal.take() {
@@ -131,7 +131,7 @@ fn c024_a_suspend_is_followed_by_one_poll_at_once() {
     let Some(clocks) = Clocks::of(&place, "c024") else {
         return;
     };
-    let (forge, asked) = noting(None);
+    let (forge, asked) = noting(None, "/comments");
     let polls = || asked.lock().expect("no panic").len();
     let mut config = place.config(script);
     config["interval_seconds"] = HOUR.into();
@@ -174,7 +174,7 @@ fn c024_a_suspend_is_followed_by_one_poll_at_once() {
 #[test]
 fn c024_a_poller_that_was_held_makes_up_with_one_cycle() {
     let place = Place::new(LOG);
-    let (forge, asked) = noting(None);
+    let (forge, asked) = noting(None, "/issues");
     let mut config = place.config(LOG);
     config["interval_seconds"] = 2.into();
     config["sources"] = json!([forge_source(&forge)]);
@@ -252,7 +252,7 @@ fn c023_state_from_a_clock_a_day_ahead_delays_nothing() {
     let Some(clocks) = Clocks::of(&place, "c023") else {
         return;
     };
-    let (forge, asked) = noting(Some(3 * HOUR as u32));
+    let (forge, asked) = noting(Some(3 * HOUR as u32), "/issues");
     let mut config = place.config(FAILING);
     config["max_retries"] = 5.into();
     let list = config["sources"].as_array_mut().expect("a list");

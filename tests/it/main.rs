@@ -20,6 +20,7 @@ mod github_worlds;
 mod hub_as_documented;
 mod inherited;
 mod lifecycle;
+mod limits;
 mod lock_model;
 mod no_flock;
 mod pid1;

@@ -66,6 +66,8 @@ struct World {
     says: Vec<Budget>,
     /// What listings were reminded of.
     reminded: Vec<BTreeMap<String, Wait>>,
+    /// Which feeds were listed.
+    order: Vec<usize>,
     /// All steps but those about feeds.
     done: Vec<String>,
     disk: Option<Host>,
@@ -78,8 +80,9 @@ impl World {
         engine.on(now, Fact::CycleDue);
         loop {
             match engine.next(now).expect("the cycle goes on") {
-                Step::List { ask, .. } => {
+                Step::List { ask, feed } => {
                     self.done.push("list".into());
+                    self.order.push(feed);
                     self.reminded.push(ask.waits);
                     let mut ended = Listing::Complete(Complete {
                         cursor: json!(1),
@@ -283,6 +286,61 @@ fn c010_a_cool_down_is_durable_and_shared_before_the_next_listing() {
     world.says = vec![well(0, 4889); 5];
     world.cycle(&mut next, minutes(4));
     assert_eq!(world.done(), ["list"; 5], "an idle cycle writes nothing");
+}
+
+/// Given a limit that never lasts for all repositories, when cycles follow each other, then each begins with
+/// the one that the one before was kept from: all get their turn.
+#[test]
+fn a_limit_too_low_for_all_starves_none() {
+    let (mut world, mut engine) = (World::default(), engine(5));
+    let mut order = |engine: &mut Engine, says: Vec<Budget>, minute| {
+        world.says = says;
+        world.cycle(engine, minutes(minute));
+        std::mem::take(&mut world.order)
+    };
+    let enough_for_two = |until| {
+        let mut says = vec![well(1, 9), well(1, 9), too_many(60)];
+        says.extend(vec![unasked(until); 2]);
+        says
+    };
+    assert_eq!(
+        order(&mut engine, enough_for_two(minutes(1)), 0),
+        [0, 1, 2, 3, 4]
+    );
+    let waiting = vec![unasked(minutes(1)); 5];
+    assert_eq!(order(&mut engine, waiting, 0), [2, 3, 4, 0, 1]);
+    assert_eq!(
+        order(&mut engine, enough_for_two(minutes(2)), 1),
+        [2, 3, 4, 0, 1]
+    );
+    let plenty = vec![well(0, 4000); 5];
+    assert_eq!(order(&mut engine, plenty.clone(), 2), [4, 0, 1, 2, 3]);
+    assert_eq!(order(&mut engine, plenty, 3), [0, 1, 2, 3, 4]);
+}
+
+/// Given a stop in the middle of a listing, when that turns out to have said "not before", then it is
+/// saved all the same before the end (C010); and an interrupted cycle is no measure of what one costs.
+#[test]
+fn c010_a_stop_forgets_no_cool_down() {
+    let (mut world, mut engine) = (World::default(), engine(2));
+    world.says = vec![well(50, 4000), well(50, 4000)];
+    world.cycle(&mut engine, NOW);
+    engine.on(minutes(1), Fact::CycleDue);
+    assert!(matches!(engine.next(minutes(1)), Some(Step::List { .. })));
+    engine.on(minutes(1), Fact::StopAsked);
+    assert_eq!(engine.next(minutes(1)), Some(Step::Abandon));
+    engine.on(minutes(1), Fact::Heard(Heard::Budget(too_many(120))));
+    assert!(!engine.is_quiet());
+    assert!(matches!(engine.next(minutes(1)), Some(Step::SaveHost(_))));
+    while engine.next(minutes(1)).is_some() {}
+    let counted = engine.hosts().next().map(|h| h.counted_last_cycle);
+    assert_eq!(counted, Some(100));
+    let mut changed = super::tests::engine(2);
+    changed.follow(&engine);
+    world.says = vec![well(7, 4000); 2];
+    world.cycle(&mut changed, minutes(4));
+    let counted = changed.hosts().next().map(|h| h.counted_last_cycle);
+    assert_eq!(counted, Some(14));
 }
 
 /// Given an answer that took ten seconds to come, then the wait counts from when it was heard:

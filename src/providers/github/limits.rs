@@ -106,7 +106,7 @@ impl Limits {
             budget.remaining = remaining;
             budget.reset_at = soon.map(|d| budget.at.plus(d));
         }
-        let used_up = remaining == Some(0);
+        let used_up = remaining == Some(0) && !mutant::is("overdrawn");
         let wait = match refused(answer, budget.at) {
             // A second more, since the header has whole seconds.
             None | Some(Refused::Limited(None)) if used_up && reset_in.is_some() => {

@@ -10,6 +10,7 @@ use crate::daemon::lifecycle::lacking;
 use crate::daemon::places::{check_state_dir, shared_with_others};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::providers;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -142,6 +143,9 @@ impl Report {
                 from.to_string()
             }
         };
+        if let Err(why) = providers::github::check_access(github) {
+            self.problems.push(format!("source '{name}': {why}"));
+        }
         format!(
             "github {} at {}, {token}",
             repos.join(", "),

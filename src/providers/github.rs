@@ -49,7 +49,7 @@ use crate::engine::item::{ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::mutant;
-use crate::net::{self, Client, Redirects};
+use crate::net::{self, Client, Limits, Redirects};
 use comments::Comments;
 use pages::Pages;
 use rows::{Place, Row};
@@ -82,7 +82,7 @@ pub struct GitHubProvider {
 /// One feed per repository of `source`.
 #[must_use]
 pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
-    let client = Client::default();
+    let client = Client::trusting(Limits::default(), config.ca_file.clone());
     let tokens = Tokens::new(config.token.clone());
     let repos = config.repos.iter();
     repos
@@ -108,6 +108,16 @@ pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
             }
         })
         .collect()
+}
+
+/// Whether the certificates and the proxy for `config` can be used; nothing is asked.
+///
+/// # Errors
+/// What cannot be used, and why.
+pub fn check_access(config: &GitHub) -> Result<(), String> {
+    let client = Client::trusting(Limits::default(), config.ca_file.clone());
+    let ready = client.check(&config.base_url);
+    ready.map_err(|e| e.to_string())
 }
 
 impl GitHubProvider {

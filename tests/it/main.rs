@@ -6,6 +6,7 @@
     reason = "tests may spawn, print and look at the clock"
 )]
 
+mod access;
 mod bad_input;
 mod clocks;
 mod commands;

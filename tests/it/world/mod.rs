@@ -5,3 +5,4 @@ pub mod github;
 pub mod program;
 pub mod sim;
 pub mod slowness;
+pub mod tls;

@@ -171,7 +171,7 @@ pub struct Item {
 }
 
 /// Which conversation a comment belongs to: equal ids in different ones are different comments.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Channel {
     /// The item's own conversation.
     Comment,

@@ -10,16 +10,27 @@ use ureq::{Error, Timeout};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     reason: String,
+    too_large: bool,
 }
 
 impl Failure {
+    /// Whether the answer was larger than [`Limits::body`].
+    #[must_use]
+    pub fn is_too_large(&self) -> bool {
+        self.too_large
+    }
+
     /// A failure before anything was asked.
     pub(super) fn because(reason: String) -> Failure {
-        Failure { reason }
+        Failure {
+            reason,
+            too_large: false,
+        }
     }
 
     /// `via` is the proxy in between: `proxy.example.org:3128`.
     pub(super) fn new(error: Error, limits: &Limits, via: Option<String>) -> Failure {
+        let too_large = matches!(error, Error::BodyExceedsLimit(_));
         let mut reason = match error {
             Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
                 format!("no connection within {}", seconds(limits.connect))
@@ -44,7 +55,7 @@ impl Failure {
         if let Some(proxy) = via {
             reason = format!("through the proxy {proxy}: {reason}");
         }
-        Failure { reason }
+        Failure { reason, too_large }
     }
 }
 

@@ -2,78 +2,79 @@
 //!
 //! # What is asked
 //!
-//! *The first listing* reads the open items in the order of their creation, and,
-//! if the repository was watched before (a first listing that was cut, or a
-//! time in the config), everything changed since then, so that what was closed
-//! meanwhile is there too. *Every later one* reads the items changed since the
-//! cursor, open and closed, in the order of their changes. Both read the
-//! repository's comments changed since the cursor, or since it was watched;
-//! older comments are baseline by their time and need not be read.
+//! *Every listing* reads the items changed since the last one, open and closed, in
+//! the order of their changes, and what was said since: comments, comments on
+//! lines of diffs, and the reviews of the pull requests that changed. Each of these is a list that is
+//! asked for from where it is known ([`cursor::Window`]), and not at all, or "not
+//! modified", where nothing can have changed. So an idle cycle is one request, three with
+//! pull requests, whatever the number of items.
 //!
-//! Labels are not filtered here: an item that lost its label would look like silence.
+//! *The first listing* reads the open items besides; comments older than the
+//! watch are baseline by their time and need not be read. *A sweep*
+//! ([`sweep`]) does so again now and then, to notice what no list shows, and reads
+//! once more what the listings since the last sweep have read.
 //!
-//! Each page of items is told as it comes, after the comments that precede it
-//! ([`comments::Comments`]). A comment whose item no page showed is told with
+//! Labels are not filtered by the server where changes are read: an item that lost its label would
+//! look like silence. When an item got its label is asked for where it matters ([`labels`]).
+//!
+//! Each page of items is told as it comes, after what was said before it
+//! ([`talk::Talk`]). What was said of an item no page showed is told with
 //! its item, which is asked for by itself.
 //!
-//! # Cursor
+//! # What is not believed
 //!
-//! ```json
-//! { "issues_since": "…", "comments_since": "…", "strays": [81], "first_look": ["…", "…"] }
-//! ```
+//! GitHub answers from replicas, and one may be a minute behind another. So
+//! windows overlap, what is told again is known to the ledger, and an item that
+//! ended within the last minute is told as ended by a later listing: its last
+//! comments may not be visible yet.
 //!
-//! The times are the tracker's: the last change seen, and at first the server's
-//! clock. Asking subtracts [`OVERLAP`], for a replica may show a change late;
-//! what is told again is known to the ledger. They move only as far as no row
-//! can have slipped between two pages ([`pages::Pages::reach`]). A row that
-//! vanishes altogether in the middle of a walk of several pages (deleted,
-//! transferred) can let another slip without a sign: pages are followed by their
-//! number here, and only a walk by `since` alone would be safe from it.
-//!
-//! `strays` are comments within the overlap whose items were asked for by
-//! themselves, which is done once. `first_look` is when the first listing read
-//! the open items, if that took several pages: an item closed meanwhile moves
-//! the others up, so if the next listing finds one, it reads the open items again.
+//! A name can come to mean another repository. Before anything new is told, the
+//! repository's number is compared with the one first seen.
 
 mod answer;
-mod comments;
-mod pages;
+mod cursor;
+mod labels;
+mod limits;
 mod rows;
 mod session;
+mod sweep;
+mod talk;
+mod walk;
 
-use super::token::Tokens;
+use super::token::{Token, Tokens};
 use super::{Ask, Feed, Out, Provider, json, tell};
 use crate::config::checked::{GitHub, Source};
+use crate::engine::access::Policy;
 use crate::engine::delivery::Slug;
-use crate::engine::item::{ItemRef, Kind, Sighting, State};
+use crate::engine::item::{Channel, ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::mutant;
-use crate::net::{self, Client, Limits, Redirects};
-use comments::Comments;
-use pages::Pages;
+use crate::net::{self, Client, Redirects};
+use cursor::{Cursor, Identity, Window};
+use limits::Limits;
 use rows::{Place, Row};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
 use session::Session;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
+use talk::{Asks, Talk};
+use walk::{Ascending, Page};
 
 /// The base of github.com's API; items elsewhere carry their host in their ref.
 const PUBLIC: &str = "https://api.github.com";
 
-/// How far behind the cursor a listing starts.
-const OVERLAP: Duration = Duration::from_secs(120);
-
-/// How far apart two of the server's clocks may be.
-const SLACK: Duration = Duration::from_secs(5);
+/// How much later than another replica one may show a change.
+const LATE: Duration = Duration::from_secs(60);
 
 /// Lists one repository.
 #[derive(Debug)]
 pub struct GitHubProvider {
     client: Client,
     config: GitHub,
+    policy: Policy,
     /// Shared by the repositories of a source.
     tokens: Tokens,
     place: Place,
@@ -82,12 +83,13 @@ pub struct GitHubProvider {
 /// One feed per repository of `source`.
 #[must_use]
 pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
-    let client = Client::trusting(Limits::default(), config.ca_file.clone());
+    let client = Client::trusting(net::Limits::default(), config.ca_file.clone());
     let tokens = Tokens::new(config.token.clone());
     let repos = config.repos.iter();
     repos
         .map(|(owner, repo)| {
-            let mut provider = GitHubProvider::new(client.clone(), config.clone(), owner, repo);
+            let (client, policy) = (client.clone(), source.policy.clone());
+            let mut provider = GitHubProvider::new(client, config.clone(), policy, owner, repo);
             provider.tokens = tokens.clone();
             let Place { host, path } = &provider.place;
             Feed {
@@ -115,15 +117,22 @@ pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
 /// # Errors
 /// What cannot be used, and why.
 pub fn check_access(config: &GitHub) -> Result<(), String> {
-    let client = Client::trusting(Limits::default(), config.ca_file.clone());
+    let client = Client::trusting(net::Limits::default(), config.ca_file.clone());
     let ready = client.check(&config.base_url);
     ready.map_err(|e| e.to_string())
 }
 
 impl GitHubProvider {
-    /// The repository `owner/repo` of `config`, asked through `client`.
+    /// The repository `owner/repo` of `config`, asked through `client`, for the
+    /// items `policy` wants.
     #[must_use]
-    pub fn new(client: Client, config: GitHub, owner: &str, repo: &str) -> GitHubProvider {
+    pub fn new(
+        client: Client,
+        config: GitHub,
+        policy: Policy,
+        owner: &str,
+        repo: &str,
+    ) -> GitHubProvider {
         let host = (config.base_url != PUBLIC)
             .then(|| net::host(&config.base_url))
             .flatten()
@@ -132,117 +141,82 @@ impl GitHubProvider {
             .map(|host| host.trim_start_matches('.').to_string());
         GitHubProvider {
             client,
-            tokens: Tokens::new(config.token.clone()),
             place: Place {
                 host,
                 path: format!("{owner}/{repo}"),
             },
+            tokens: Tokens::new(config.token.clone()),
             config,
+            policy,
         }
-    }
-}
-
-impl Provider for GitHubProvider {
-    fn list(&mut self, ask: &Ask, out: &mut dyn Out) -> Listing {
-        match self.look(ask, out) {
-            Ok(complete) => Listing::Complete(complete),
-            Err(cut) => Listing::Cut(cut),
-        }
-    }
-}
-
-/// What the cursor holds; see the module's text.
-#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-struct Cursor {
-    issues_since: Option<Time>,
-    comments_since: Option<Time>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    strays: BTreeSet<u64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    first_look: Option<(Time, Time)>,
-    /// Keys a newer minor release may have added.
-    #[serde(flatten)]
-    extra: Map<String, Value>,
-}
-
-impl GitHubProvider {
-    fn look(&self, ask: &Ask, out: &mut dyn Out) -> Result<Complete, Cut> {
-        let known: Cursor = ask
-            .cursor
-            .as_ref()
-            .and_then(|c| Cursor::deserialize(c).ok())
-            .unwrap_or_default();
-        let from = &self.config.token;
-        let token = self.tokens.read(ask).map_err(Cut::because)?;
-        let mut look = Look {
-            session: Session {
-                client: &self.client,
-                repo: format!("{}/repos/{}", self.config.base_url, self.place.path),
-                token: token.map(|token| token.secret),
-                access: from.as_ref().map_or_else(
-                    || "the token (none is configured)".to_string(),
-                    |from| from.to_string(),
-                ),
-                now: ask.now,
-                first_date: None,
-                last_date: None,
-            },
-            provider: self,
-            ask,
-            known: &known,
-            out,
-            comments: None,
-            told: HashMap::new(),
-            left_out: HashSet::new(),
-            closed_during_first_look: false,
-        };
-        let mut next = known.clone();
-        next.first_look = None;
-        if let Some(since) = known.issues_since {
-            let changed = look.changed(since)?;
-            next.issues_since = known.issues_since.max(changed.reach());
-            if look.closed_during_first_look {
-                next.first_look = look.open()?.1;
-            }
-        } else {
-            let (open, window) = look.open()?;
-            next.first_look = window;
-            let start = look.session.first_date;
-            if let Some(watched) = ask.watch_from {
-                look.changed(start.map_or(watched, |start| watched.min(start)))?;
-            }
-            next.issues_since = start.or(open.reach());
-        }
-        let strays = look.strays()?;
-        if let Some(comments) = &look.comments {
-            let still = known.strays.iter().copied().filter(|&id| comments.saw(id));
-            next.strays = still.chain(strays).collect();
-            let reach = comments.reach(next.issues_since).or(Some(look.watched()));
-            next.comments_since = known.comments_since.max(reach);
-            // Comments read again later need their items read again with them.
-            next.issues_since = known.issues_since.max(next.issues_since.min(reach));
-        }
-        Ok(Complete {
-            cursor: match &ask.cursor {
-                Some(cursor) if next == known => cursor.clone(),
-                _ => serde_json::to_value(&next)
-                    .map_err(|e| Cut::because(format!("cannot write the cursor: {e}")))?,
-            },
-            coverage: match mutant::is("silence-is-an-end") {
-                true => Coverage::Everything {
-                    present: look.told.keys().copied().collect(),
-                },
-                false => Coverage::Changes {
-                    missing: Vec::new(),
-                },
-            },
-        })
     }
 
     fn wants(&self, kind: Kind) -> bool {
         match kind {
             Kind::Issue => self.config.issues,
             Kind::PullRequest => self.config.pull_requests,
+        }
+    }
+
+    /// Begins a listing.
+    fn session<'a>(
+        &'a self,
+        known: Option<&Cursor>,
+        token: Option<Token>,
+        limits: &'a mut Limits,
+    ) -> Session<'a> {
+        let from = &self.config.token;
+        let base = &self.config.base_url;
+        Session {
+            client: &self.client,
+            // Where a repository was found under another name it is asked for by its number,
+            // whoever takes the old name next.
+            repo: match known.and_then(|known| known.repo.as_ref()) {
+                Some(Identity { id, name: Some(_) }) => format!("{base}/repositories/{id}"),
+                _ => format!("{base}/repos/{}", self.place.path),
+            },
+            token: token.map(|token| token.secret),
+            access: from.as_ref().map_or_else(
+                || "the token (none is configured)".to_string(),
+                |from| from.to_string(),
+            ),
+            limits,
+            first_date: None,
+            last_date: None,
+            halved: 0,
+        }
+    }
+}
+
+impl Provider for GitHubProvider {
+    fn list(&mut self, ask: &Ask, out: &mut dyn Out) -> Listing {
+        let stored = ask.cursor.as_ref();
+        let known = stored.and_then(|stored| Cursor::deserialize(stored).ok());
+        let token = match self.tokens.read(ask) {
+            Ok(token) => token,
+            Err(reason) => return Listing::Cut(Cut::because(reason)),
+        };
+        let host = net::host(&self.config.base_url).unwrap_or_default();
+        let mut limits = Limits::new(&host, token.as_ref(), ask);
+        let session = self.session(known.as_ref(), token, &mut limits);
+        let listed = Look::new(self, session, ask, known.clone(), out).listing();
+        // Nobody listens any more if this is not heard.
+        let _ = out.tell(Heard::Budget(limits.told(listed.is_ok())));
+        match listed {
+            Ok((next, missing)) => {
+                let cursor = match stored {
+                    Some(stored) if known.as_ref() == Some(&next) => Ok(stored.clone()),
+                    _ => serde_json::to_value(&next),
+                };
+                match cursor {
+                    Ok(cursor) => Listing::Complete(Complete {
+                        cursor,
+                        coverage: Coverage::Changes { missing },
+                    }),
+                    Err(e) => Listing::Cut(Cut::because(format!("cannot write the cursor: {e}"))),
+                }
+            }
+            Err(cut) => Listing::Cut(cut),
         }
     }
 }
@@ -252,48 +226,145 @@ struct Look<'a> {
     session: Session<'a>,
     provider: &'a GitHubProvider,
     ask: &'a Ask,
-    known: &'a Cursor,
+    /// Where the last listing left off, if there was one.
+    known: Option<Cursor>,
     out: &'a mut dyn Out,
-    /// There after the first page of items.
-    comments: Option<Comments>,
+    talk: Talk,
+    /// The clock was told.
+    watching: bool,
+    /// The repository is known to be the right one.
+    repo: Option<Identity>,
+    identified: bool,
     /// The items told or reported, as of when.
     told: HashMap<u64, Option<Time>>,
+    /// Those of them that are no longer being worked on.
+    ended: HashSet<u64>,
     /// Items whose comments are nobody's: of a kind not watched, or unreadable.
     left_out: HashSet<u64>,
-    /// An item left the list of open ones while the first listing read it.
-    closed_during_first_look: bool,
+    /// The oldest change of an item that is left for a later listing.
+    held: Option<Time>,
+    held_items: HashSet<u64>,
+    /// Comments whose items were asked for by themselves.
+    strays: BTreeSet<String>,
+    /// That the label is still there.
+    label_stands: bool,
+    /// What is told now should be known: nothing that changed later is.
+    limit: Option<Time>,
 }
 
-impl Look<'_> {
-    /// Tells the open items; says from when to when that took, if it took
-    /// several pages.
-    fn open(&mut self) -> Result<(Pages, Option<(Time, Time)>), Cut> {
-        let query = "state=open&sort=created&direction=asc&per_page=100";
-        let start = self.session.last_date;
-        let pages = self.items(query.to_string())?;
-        let start = start.or(self.session.first_date);
-        let window = (pages.pages() > 1).then_some(start.zip(self.session.last_date));
-        Ok((pages, window.flatten()))
+impl<'a> Look<'a> {
+    fn new(
+        provider: &'a GitHubProvider,
+        session: Session<'a>,
+        ask: &'a Ask,
+        known: Option<Cursor>,
+        out: &'a mut dyn Out,
+    ) -> Look<'a> {
+        let nothing = Asks {
+            comments: false,
+            reviews: false,
+        };
+        Look {
+            session,
+            provider,
+            ask,
+            out,
+            talk: Talk::since(&Cursor::default(), nothing, None),
+            watching: false,
+            repo: known.as_ref().and_then(|known| known.repo.clone()),
+            identified: false,
+            known,
+            told: HashMap::new(),
+            ended: HashSet::new(),
+            left_out: HashSet::new(),
+            held: None,
+            held_items: HashSet::new(),
+            strays: BTreeSet::new(),
+            label_stands: false,
+            limit: None,
+        }
     }
 
-    /// Tells the items changed since a time.
-    fn changed(&mut self, time: Time) -> Result<Pages, Cut> {
-        self.items(format!(
-            "state=all&sort=updated&direction=asc&per_page=100&since={}",
-            since(time)
-        ))
+    /// Lists; says where the next listing goes on, and who is missing.
+    fn listing(mut self) -> Result<(Cursor, Vec<u64>), Cut> {
+        let Some(known) = self.known.clone() else {
+            return self.first();
+        };
+        let asks = Asks {
+            comments: !known.issues.is_settled() || !known.comments.is_settled(),
+            reviews: self.provider.config.pull_requests,
+        };
+        let mut next = known.clone();
+        self.increment(&known, asks, &mut next)?;
+        self.note_told(&mut next);
+        let missing = self.sweep_if_due(&known, &mut next)?;
+        next.repo = self.repo.clone();
+        Ok((next, missing))
     }
 
-    fn items(&mut self, query: String) -> Result<Pages, Cut> {
-        let url = format!("{}/issues?{query}", self.session.repo);
-        let mut pages = Pages::new(url, "number");
-        while let Some(rows) = pages.next(&mut self.session)? {
+    /// The first listing: what is open, and what changed since the watch began.
+    fn first(mut self) -> Result<(Cursor, Vec<u64>), Cut> {
+        self.identify()?;
+        self.watch()?;
+        let start = self.session.first_date.unwrap_or(self.ask.now);
+        let from = Window::from(self.watched().min(start));
+        let known = Cursor {
+            repo: self.repo.clone(),
+            issues: from.clone(),
+            comments: from.clone(),
+            review_comments: from.clone(),
+            pulls: from,
+            swept_at: Some(start),
+            ..Cursor::default()
+        };
+        // Whoever was worked on under other rules shows up whatever labels it carries now.
+        let listed = self.open_items(!self.ask.open.is_empty())?;
+        let asks = Asks {
+            comments: true,
+            reviews: self.provider.config.pull_requests,
+        };
+        let mut next = known.clone();
+        self.increment(&known, asks, &mut next)?;
+        self.note_told(&mut next);
+        let missing = self.look_for_absent(listed, &mut next)?;
+        next.repo = self.repo.clone();
+        Ok((next, missing))
+    }
+
+    /// Reads and tells what changed since `from`.
+    fn increment(&mut self, from: &Cursor, asks: Asks, next: &mut Cursor) -> Result<(), Cut> {
+        self.talk = Talk::since(from, asks, self.limit);
+        let window = &from.issues;
+        let mut walk = Ascending::new("/issues?state=all", Some(window.since), "number");
+        loop {
+            let rows = match walk.next(&mut self.session, window.unchanged.as_ref())? {
+                Page::Rows(rows) => rows,
+                Page::NotModified => Vec::new(),
+                Page::End => break,
+            };
+            // A comment changes its item, so where no item changed nothing was said, but
+            // in reviews and on lines.
+            let asks = Asks {
+                comments: asks.comments || !rows.is_empty(),
+                ..asks
+            };
+            self.talk.ask(asks);
             self.cover(rows.iter().filter_map(|row| row.updated_at).max())?;
             for row in rows {
-                self.tell(row)?;
+                self.tell(&row)?;
             }
         }
-        Ok(pages)
+        self.strays(from)?;
+        next.issues = window.after(walk.reading()).reaching(self.held);
+        self.talk.note(next);
+        Ok(())
+    }
+
+    /// Leaves in `next` which comments need not bring their items along again.
+    fn note_told(&self, next: &mut Cursor) {
+        let known = self.known.iter().flat_map(|known| &known.told);
+        let still = known.filter(|id| self.talk.saw(id)).cloned();
+        next.told = still.chain(self.strays.iter().cloned()).collect();
     }
 
     /// When the repository was first watched, as far as we know.
@@ -304,40 +375,50 @@ impl Look<'_> {
             .unwrap_or(self.ask.now)
     }
 
-    /// Has the comments read that precede items last changed at `newest`.
-    fn cover(&mut self, newest: Option<Time>) -> Result<(), Cut> {
-        if self.comments.is_none()
+    /// Says the server's clock, once.
+    fn watch(&mut self) -> Result<(), Cut> {
+        if !self.watching
             && let Some(date) = self.session.first_date
         {
+            self.watching = true;
             tell(self.out, Heard::Clock(date))?;
         }
-        let from = self.known.comments_since.unwrap_or(self.watched());
-        let comments = self.comments.get_or_insert_with(|| Comments::new(from));
-        comments.cover(newest, &mut self.session)?;
+        Ok(())
+    }
+
+    /// Has read what was said before items last changed at `newest`.
+    fn cover(&mut self, newest: Option<Time>) -> Result<(), Cut> {
+        self.watch()?;
+        let (provider, ask) = (self.provider, self.ask);
+        let wants = |number, row: &Row| {
+            ask.open.contains(number)
+                || rows::item(row, &provider.place)
+                    .is_ok_and(|item| provider.policy.wants(&item.labels))
+        };
+        self.talk.cover(newest, &mut self.session, &wants)?;
         let path = &self.provider.place.path;
-        for (what, reason) in comments.take_odd() {
+        for (what, reason) in self.talk.take_odd() {
             let what = format!("{path} {what}");
             tell(self.out, Heard::Unreadable { what, reason })?;
         }
         Ok(())
     }
 
-    /// Tells one item, with the comments waiting for it; once, unless it changed
-    /// or was commented on since.
-    fn tell(&mut self, row: Row) -> Result<(), Cut> {
+    /// Tells one item, with what was said of it; once, unless it changed or
+    /// something was said since.
+    fn tell(&mut self, row: &Row) -> Result<(), Cut> {
         let place = &self.provider.place;
-        let comments = self.comments.as_mut();
-        let comments = match (comments, row.key) {
-            (Some(comments), Some(number)) => comments.take(number),
-            _ => Vec::new(),
-        };
         if let Some(number) = row.key
-            && self.told.insert(number, row.updated_at) == Some(row.updated_at)
-            && comments.is_empty()
+            && self
+                .limit
+                .is_some_and(|limit| row.updated_at.is_none_or(|at| at > limit))
+            && self.told.get(&number) != Some(&row.updated_at)
         {
+            // It changed after what is read again now, and the next listing tells it.
+            self.held_items.insert(number);
             return Ok(());
         }
-        let item = match rows::item(&row, place) {
+        let mut item = match rows::item(row, place) {
             Ok(item) => item,
             Err(reason) => {
                 self.left_out.extend(row.key);
@@ -349,89 +430,222 @@ impl Look<'_> {
             }
         };
         let number = item.item_ref.number;
-        if let (Some((from, to)), Some(at)) = (self.known.first_look, item.closed_at)
-            && item.state != State::Open
-            && at.plus(SLACK) >= from
-            && at <= to.plus(SLACK)
-        {
-            self.closed_during_first_look = true;
-        }
         if !self.provider.wants(item.kind) {
             self.left_out.insert(number);
             return Ok(());
         }
+        if self.told.get(&number) == Some(&row.updated_at) && !self.talk.waits_for(number) {
+            return Ok(());
+        }
+        self.identify()?;
+        let wanted = self.provider.policy.wants(&item.labels);
+        let known = self.ask.open.contains(number) || self.told.contains_key(&number);
+        let ended = item.state != State::Open || !wanted;
+        if item.state == State::Open && !wanted && self.ask.open.contains(number) {
+            self.label_must_stand()?;
+        }
+        let at = item.closed_at.or(row.updated_at);
+        if ended
+            && (known || wanted)
+            && at.is_some_and(|at| !self.talk.knows_all_before(at, LATE))
+            && !mutant::is("ends-told-at-once")
+        {
+            return Ok(self.hold(number, row));
+        }
+        let active = match self.told.contains_key(&number) {
+            true => !self.ended.contains(&number),
+            false => self.ask.open.contains(number),
+        };
+        if wanted && !active && !self.label_times(row, &mut item)? {
+            return Ok(self.hold(number, row));
+        }
+        self.told.insert(number, row.updated_at);
+        if ended {
+            self.ended.insert(number);
+        } else {
+            self.ended.remove(&number);
+        }
+        let comments = self.talk.take(number);
         let sighting = Sighting { item, comments };
         tell(self.out, Heard::Sighting(Box::new(sighting)))
     }
 
-    /// Tells the comments whose items no page showed; says which those are.
+    /// Leaves an item, and what was said of it, for a later listing.
+    fn hold(&mut self, number: u64, row: &Row) {
+        self.held_items.insert(number);
+        let at = row.updated_at.or(self.session.last_date);
+        self.held = self.held.into_iter().chain(at).min();
+    }
+
+    /// Tells what was said of items no page showed.
     ///
-    /// Those that come in while this goes on wait for the next listing, whose
-    /// pages will show their items; a busy repository would never let us end.
-    fn strays(&mut self) -> Result<Vec<u64>, Cut> {
-        self.drop_nobodys();
-        let waiting = self.comments.iter().flat_map(|c| c.waiting());
-        let strays: Vec<(u64, Vec<u64>)> = waiting
-            .map(|(&number, waiting)| (number, waiting.iter().map(|w| w.id).collect()))
+    /// What comes in while this goes on waits for the next listing, whose
+    /// pages will show its items; a busy repository would never let us end.
+    fn strays(&mut self, from: &Cursor) -> Result<(), Cut> {
+        self.drop_nobodys(from);
+        let waiting = self.talk.waiting().iter();
+        let waiting = waiting.filter(|(number, _)| !self.held_items.contains(number));
+        let strays: Vec<Stray> = waiting
+            .map(|(&number, waiting)| Stray {
+                number,
+                ids: waiting
+                    .iter()
+                    .map(|w| w.comment.key().to_string())
+                    .collect(),
+                at: waiting.iter().map(|w| w.updated_at).max(),
+                said_at: waiting
+                    .iter()
+                    .filter(|w| w.comment.channel == Channel::Comment)
+                    .map(|w| w.comment.created_at)
+                    .max(),
+            })
             .collect();
-        for &(number, _) in &strays {
-            match self.item(number)? {
+        for stray in strays {
+            let Stray { number, .. } = stray;
+            let row = match self.talk.pull(number) {
+                Some(row) => Ok(row.clone()),
+                None => self.item(number)?,
+            };
+            match row {
+                // A replica that does not know of the comment may not know of the label either.
+                Ok(row) if row.updated_at < stray.said_at && self.is_young(stray.at) => {}
                 Ok(row) => {
                     self.cover(row.updated_at)?;
-                    self.tell(row)?;
+                    self.tell(&row)?;
+                    if !self.held_items.contains(&number) && !self.is_young(stray.at) {
+                        self.strays.extend(stray.ids);
+                    }
                 }
-                Err(reason) => {
+                Err(_) if self.is_young(stray.at) => {}
+                Err(Absent(reason)) => {
                     self.left_out.insert(number);
+                    self.strays.extend(stray.ids);
                     let what = format!("{}#{number}", self.provider.place.path);
                     tell(self.out, Heard::Unreadable { what, reason })?;
                 }
             }
         }
-        self.drop_nobodys();
-        Ok(strays.into_iter().flat_map(|(_, ids)| ids).collect())
+        self.drop_nobodys(from);
+        Ok(())
     }
 
-    /// Drops the comments that no listing has to tell: of items left out, made
-    /// before the repository was watched, or told as strays before.
-    fn drop_nobodys(&mut self) {
+    /// Whether what happened at `at` may not be everywhere yet.
+    fn is_young(&self, at: Option<Time>) -> bool {
+        let late = |at: Time| {
+            self.session
+                .last_date
+                .is_some_and(|now| now < at.plus(LATE))
+        };
+        at.is_some_and(late)
+    }
+
+    /// Drops what no listing has to tell: of items left out, said
+    /// before the repository was watched, or told as a stray before.
+    fn drop_nobodys(&mut self, from: &Cursor) {
         let watched = self.watched();
-        if let Some(comments) = &mut self.comments {
-            comments.retain(|number, waiting| {
-                !self.left_out.contains(&number)
-                    && waiting.iter().any(|w| {
-                        w.comment.created_at >= watched && !self.known.strays.contains(&w.id)
-                    })
-            });
-        }
+        let left_out = &self.left_out;
+        self.talk.retain(|number, waiting| {
+            !left_out.contains(&number)
+                && waiting.iter().any(|w| {
+                    let told = from.told.contains(&w.comment.key().to_string());
+                    w.comment.created_at >= watched && !told
+                })
+        });
     }
 
     /// Asks for one item; the inner error is why there is none.
-    fn item(&mut self, number: u64) -> Result<Result<Row, String>, Cut> {
+    fn item(&mut self, number: u64) -> Result<Result<Row, Absent>, Cut> {
         let url = format!("{}/issues/{number}", self.session.repo);
-        let answer = self.session.get(&url, Redirects::Never)?;
+        let answer = self.session.get(&url, None, Redirects::Never)?;
+        let absent = |why: &str| Ok(Err(Absent(why.to_string())));
         match answer.status {
             200 => {}
-            301 => return Ok(Err("it was moved to another repository".to_string())),
-            404 => return Ok(Err("it is not there, or may not be read".to_string())),
-            410 => return Ok(Err("it was deleted".to_string())),
+            301 => return absent("it was moved to another repository"),
+            404 => return absent("it is not there, or may not be read"),
+            410 => return absent("it was deleted"),
             _ => return Err(self.session.refusal(&answer)),
         }
         let text = json::mend(&answer.body);
         let raw: &RawValue =
             json::parse(&text).map_err(|e| answer::unreadable(&answer, "an item", &e))?;
         let row = Row::new(raw, "number");
-        Ok(if row.key == Some(number) {
-            Ok(row)
-        } else {
-            Err("another item was answered for it".to_string())
-        })
+        match row.key == Some(number) {
+            true => Ok(Ok(row)),
+            false => absent("another item was answered for it"),
+        }
+    }
+
+    /// Makes sure, once, that this is the repository the records are of.
+    fn identify(&mut self) -> Result<(), Cut> {
+        if self.identified {
+            return Ok(());
+        }
+        let by_number = self.session.repo.rsplit_once("/repositories/");
+        let by_number = by_number.and_then(|(_, id)| id.parse::<u64>().ok());
+        let known = self.repo.as_ref().map(|repo| repo.id);
+        let same_place = by_number.is_none() && known.is_some();
+        let (id, name) = match self.talk.repository.filter(|_| same_place) {
+            Some(id) => (Some(id), None),
+            None if by_number.is_some() && by_number == known && self.has_name() => {
+                (by_number, None)
+            }
+            None => {
+                let url = self.session.repo.clone();
+                let answer = self.session.get(&url, None, Redirects::SameOrigin)?;
+                if answer.status != 200 {
+                    return Err(self.session.refusal(&answer));
+                }
+                let about: Value = json::parse(&json::mend(&answer.body))
+                    .map_err(|e| answer::unreadable(&answer, "a repository", &e))?;
+                let name = about.get("full_name").and_then(Value::as_str);
+                let id = about.get("id").and_then(Value::as_u64);
+                (id, name.map(str::to_string))
+            }
+        };
+        self.identified = true;
+        let path = &self.provider.place.path;
+        let Some(id) = id else {
+            // A server that does not number its repositories cannot mix them up for us.
+            return Ok(());
+        };
+        if let Some(known) = known.filter(|&known| known != id)
+            && !mutant::is("any-repository-will-do")
+        {
+            return Err(Cut::because(format!(
+                "{path} is another repository now (number {id}; it was {known}): nothing is \
+                 taken from it. To watch the new one, give it a source of another name"
+            )));
+        }
+        let before = self.repo.as_ref().and_then(|repo| repo.name.clone());
+        let moved = name.filter(|name| !name.eq_ignore_ascii_case(path) || by_number.is_some());
+        if let Some(name) = moved.as_ref().filter(|name| Some(*name) != before.as_ref()) {
+            let warning = format!(
+                "{path} is called {name} now, and is followed by its number; the config may keep \
+                 the old name, by which its records go"
+            );
+            tell(self.out, Heard::Warning(warning))?;
+        }
+        self.repo = Some(Identity {
+            id,
+            name: moved.or(before),
+        });
+        Ok(())
+    }
+
+    fn has_name(&self) -> bool {
+        self.repo.as_ref().is_some_and(|repo| repo.name.is_some())
     }
 }
 
-/// The `since` to ask with for what changed at `time` or later.
-fn since(time: Time) -> String {
-    let overlap = u64::try_from(OVERLAP.as_millis()).unwrap_or(0);
-    let time = Time(time.0.saturating_sub(overlap)).to_string();
-    // Whole seconds, rounded down, which is the safe side.
-    format!("{}Z", &time[..19])
+/// Comments whose item no page showed.
+struct Stray {
+    number: u64,
+    ids: Vec<String>,
+    /// When the last of them changed.
+    at: Option<Time>,
+    /// When the last of those was made that change their item.
+    said_at: Option<Time>,
 }
+
+/// Why an item is not there, for the user.
+struct Absent(String);

@@ -352,6 +352,7 @@ fn keeping(address: &str, dead: &Arc<AtomicBool>, asked: &Arc<[AtomicUsize; 2]>)
                 method: "GET".into(),
                 target,
                 headers: Vec::new(),
+                body: Vec::new(),
             });
             let mut text = format!(
                 "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n",

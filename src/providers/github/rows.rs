@@ -48,8 +48,9 @@ pub struct Place {
 pub fn item(row: &Row, place: &Place) -> Result<Item, String> {
     let value = &row.value;
     let number = row.key.ok_or("it has no number")?;
-    let pull_request = value.get("pull_request").filter(|p| p.is_object());
-    let merged = pull_request.is_some_and(|p| p.get("merged_at").is_some_and(Value::is_string));
+    // The list of issues says it in an object of its own, the list of pull requests at the top.
+    let pull_request = value.get("pull_request").unwrap_or(value);
+    let merged = pull_request.get("merged_at").is_some_and(Value::is_string);
     let state = match text(value, "state") {
         Some("open") => State::Open,
         Some("closed") if merged => State::Merged,
@@ -90,13 +91,20 @@ pub fn item(row: &Row, place: &Place) -> Result<Item, String> {
     })
 }
 
-/// Pull requests are the rows with a `pull_request` object.
-pub fn kind(row: &Row) -> Kind {
-    if row.value.get("pull_request").is_some_and(Value::is_object) {
+/// Pull requests are the rows with a `pull_request` object, and those of their own list,
+/// which say what would be merged.
+fn kind(row: &Row) -> Kind {
+    let is_object = |key| row.value.get(key).is_some_and(Value::is_object);
+    if is_object("pull_request") || is_object("head") {
         Kind::PullRequest
     } else {
         Kind::Issue
     }
+}
+
+/// The number of the repository a row of `/pulls` belongs to.
+pub fn repository(row: &Row) -> Option<u64> {
+    row.value.get("base")?.get("repo")?.get("id")?.as_u64()
 }
 
 /// A comment and the number of its item.
@@ -104,24 +112,83 @@ pub fn kind(row: &Row) -> Kind {
 /// # Errors
 /// Why the row is left alone, for the user.
 pub fn comment(row: &Row) -> Result<(u64, Comment), String> {
+    let number = number_in(&row.value, "issue_url")?;
+    said(row, Channel::Comment, "created_at").map(|comment| (number, comment))
+}
+
+/// A comment on a line of a diff, and the number of its pull request.
+///
+/// # Errors
+/// Why the row is left alone, for the user.
+pub fn review_comment(row: &Row) -> Result<(u64, Comment), String> {
+    let value = &row.value;
+    let number = number_in(value, "pull_request_url")?;
+    let mut comment = said(row, Channel::ReviewComment, "created_at")?;
+    let id = |key| value.get(key).and_then(Value::as_u64);
+    let owned = |key| text(value, key).map(str::to_string);
+    comment.details = Details {
+        state: None,
+        pull_request_review_id: id("pull_request_review_id"),
+        in_reply_to_id: id("in_reply_to_id"),
+        path: owned("path"),
+        // A line the newest version of the diff has no more is the one it was made on.
+        line: id("line").or_else(|| id("original_line")),
+        side: owned("side"),
+        diff_hunk: owned("diff_hunk"),
+    };
+    Ok((number, comment))
+}
+
+/// A review of a pull request; `None` for one that is not submitted yet. One
+/// without text has nothing to deliver, but says when its comments were made public.
+///
+/// # Errors
+/// Why the row is left alone, for the user.
+pub fn review(row: &Row) -> Result<Option<Comment>, String> {
+    let state = text(&row.value, "state").map(str::to_ascii_lowercase);
+    if state.as_deref() == Some("pending") || time(&row.value, "submitted_at").is_none() {
+        return Ok(None);
+    }
+    let mut review = said(row, Channel::Review, "submitted_at")?;
+    review.details.state = state;
+    Ok(Some(review))
+}
+
+/// What a row says that somebody wrote, made at the time in `made_at`.
+fn said(row: &Row, channel: Channel, made_at: &str) -> Result<Comment, String> {
     let value = &row.value;
     let id = row.key.ok_or("it has no id")?;
-    let number = text(value, "issue_url")
-        .and_then(|url| url.rsplit('/').next()?.parse().ok())
-        .ok_or("its issue_url does not end in an item's number")?;
-    let created_at = time(value, "created_at")
+    let created_at = time(value, made_at)
         .or(row.updated_at)
-        .ok_or("it has no created_at")?;
-    let comment = Comment {
-        channel: Channel::Comment,
+        .ok_or_else(|| format!("it has no {made_at}"))?;
+    Ok(Comment {
+        channel,
         id: id.to_string(),
         author: author(value),
         body: text(value, "body").unwrap_or_default().to_string(),
         created_at,
         url: text(value, "html_url").map(str::to_string),
         details: Details::default(),
+    })
+}
+
+/// The item's number that the URL in `key` ends in.
+fn number_in(value: &Value, key: &str) -> Result<u64, String> {
+    text(value, key)
+        .and_then(|url| url.rsplit('/').next()?.parse().ok())
+        .ok_or_else(|| format!("its {key} does not end in an item's number"))
+}
+
+/// What an item's event says of the label `wanted`: when it was put on (`true`) or taken off.
+pub fn label_change(row: &Row, wanted: &str) -> Option<(Time, bool)> {
+    let on = match text(&row.value, "event")? {
+        "labeled" => true,
+        "unlabeled" => false,
+        _ => return None,
     };
-    Ok((number, comment))
+    let name = text(row.value.get("label")?, "name")?;
+    let same = name.to_lowercase() == wanted.to_lowercase();
+    Some((time(&row.value, "created_at")?, on)).filter(|_| same)
 }
 
 /// A deleted account is nobody; a bot is told by its type or by its login.

@@ -1,17 +1,21 @@
 //! Asking GitHub: one request at a time, and what its answers say of us.
 
 use super::answer;
+use super::cursor::Tag;
+use super::limits::Limits;
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::net::{self, Answer, Client, Redirects, Secret};
-use std::time::Duration;
 
 /// What every request says besides the token.
 const HEADERS: &[(&str, &str)] = &[
     ("Accept", "application/vnd.github+json"),
     ("X-GitHub-Api-Version", "2022-11-28"),
 ];
+
+/// How often the pages of a listing are halved: 100, 50, 25 rows.
+const HALVINGS: u32 = 2;
 
 /// The requests of one listing.
 #[derive(Debug)]
@@ -24,28 +28,81 @@ pub struct Session<'a> {
     pub token: Option<Secret>,
     /// What lets us in, for the user: `the token file …`.
     pub access: String,
-    /// The local time at the start of the cycle.
-    pub now: Time,
+    /// What may be asked with it.
+    pub limits: &'a mut Limits,
     /// The server's clock at the first answer.
     pub first_date: Option<Time>,
     /// The server's clock at the last one.
     pub last_date: Option<Time>,
+    /// How often the server failed at a page of the size before.
+    pub halved: u32,
 }
 
 impl Session<'_> {
-    /// Gets `url`, whatever the status.
+    /// Gets `url`, whatever the status; with `tag`, only if it is not that any more (`304`).
     ///
     /// # Errors
     /// When there is no whole answer.
-    pub fn get(&mut self, url: &str, redirects: Redirects) -> Result<Answer, Cut> {
+    pub fn get(
+        &mut self,
+        url: &str,
+        tag: Option<&Tag>,
+        redirects: Redirects,
+    ) -> Result<Answer, Cut> {
+        self.try_get(url, tag, redirects).map_err(|(cut, _)| cut)
+    }
+
+    /// Gets a page of a list, `url` with the size of its page added; a page the
+    /// server fails at is asked for again in half the size. What `url` says of the size stands.
+    ///
+    /// # Errors
+    /// When there is no whole answer.
+    pub fn get_page(&mut self, url: &str, size: u32, tag: Option<&Tag>) -> Result<Answer, Cut> {
+        loop {
+            let smaller = self.halved < HALVINGS && !url.contains("per_page=");
+            let sized = self.sized(url, size);
+            match self.try_get(&sized, tag, Redirects::SameOrigin) {
+                Ok(answer) if smaller && is_overload(&answer) => {}
+                Err((_, Failed::TooLarge)) if smaller => {}
+                Ok(answer) => return Ok(answer),
+                Err((cut, _)) => return Err(cut),
+            }
+            self.halved += 1;
+        }
+    }
+
+    /// `url` with the size of its page.
+    pub fn sized(&self, url: &str, size: u32) -> String {
+        match url.contains("per_page=") {
+            true => url.to_string(),
+            false => format!("{url}&per_page={}", size >> self.halved),
+        }
+    }
+
+    fn try_get(
+        &mut self,
+        url: &str,
+        tag: Option<&Tag>,
+        redirects: Redirects,
+    ) -> Result<Answer, (Cut, Failed)> {
+        self.limits.ask().map_err(|cut| (cut, Failed::Otherwise))?;
+        let mut headers = HEADERS.to_vec();
+        if let Some(tag) = tag {
+            headers.push(("If-None-Match", &tag.etag));
+        }
         let answer = self
             .client
-            .get(url, HEADERS, self.token.as_ref(), redirects)
+            .get(url, &headers, self.token.as_ref(), redirects)
             .map_err(|e| {
                 let host = net::host(url).unwrap_or_default();
                 let what = format!("GET {} at {host}", net::path(url));
-                Cut::because(Error::new(what, e).to_string())
+                let failed = match e.is_too_large() {
+                    true => Failed::TooLarge,
+                    false => Failed::Otherwise,
+                };
+                (Cut::because(Error::new(what, e).to_string()), failed)
             })?;
+        self.limits.answered(url, &answer);
         if let Some(date) = answer::date(&answer) {
             self.first_date.get_or_insert(date);
             self.last_date = Some(date);
@@ -54,14 +111,23 @@ impl Session<'_> {
         Ok(answer)
     }
 
+    /// What an answer to `url` is called, if it says so.
+    pub fn tag(&self, url: &str, answer: &Answer) -> Option<Tag> {
+        Some(Tag {
+            url: url.to_string(),
+            etag: answer.header("etag")?.to_string(),
+            token: self.token.as_ref().map(Secret::fingerprint),
+        })
+    }
+
+    /// Whether `tag` is of that URL, as we would ask for it now.
+    pub fn may_use(&self, tag: &Tag, url: &str) -> bool {
+        tag.url == url && tag.token == self.token.as_ref().map(Secret::fingerprint)
+    }
+
     /// Why `answer` ends the listing.
     pub fn refusal(&self, answer: &Answer) -> Cut {
-        // The time this listing has taken by the server's clock, as we read none.
-        let elapsed = match (self.first_date, self.last_date) {
-            (Some(first), Some(last)) => last.since(first),
-            _ => Duration::ZERO,
-        };
-        answer::refusal(answer, self.now.plus(elapsed), &self.access)
+        answer::refusal(answer, self.limits.refuses(answer), &self.access)
     }
 
     /// A renamed repository answers from where it is now; asking there at once
@@ -76,4 +142,16 @@ impl Session<'_> {
             self.repo = repo.to_string();
         }
     }
+}
+
+/// Why a request gave no answer.
+enum Failed {
+    /// The answer is larger than we take.
+    TooLarge,
+    Otherwise,
+}
+
+/// A request that took the server too long ends with one of these; it names no wait then.
+fn is_overload(answer: &Answer) -> bool {
+    matches!(answer.status, 500 | 502 | 503 | 504) && answer.header("retry-after").is_none()
 }

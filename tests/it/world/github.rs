@@ -105,6 +105,10 @@ impl Repo {
     /// Answers a request.
     pub fn answer(&self, asked: &Asked) -> Reply {
         let reply = match asked.path().strip_prefix("/repos/octo/widgets/issues") {
+            None if asked.path() == "/repos/octo/widgets" => {
+                Reply::json(json!({"id": 4242, "full_name": "octo/widgets"}))
+            }
+            None if asked.path().starts_with("/repos/octo/widgets/pulls") => Reply::json("[]"),
             Some("") => self.list(asked, self.issues.values()),
             Some("/comments") => self.list(asked, self.comments.values()),
             Some(rest) => match rest[1..]

@@ -2,6 +2,7 @@
 
 pub mod forge;
 pub mod github;
+pub mod hub;
 pub mod program;
 pub mod sim;
 pub mod slowness;

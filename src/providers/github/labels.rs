@@ -1,0 +1,141 @@
+//! When an item got its label, and whether the label still exists.
+//!
+//! An item's events are asked for only where they decide something: when the item
+//! enters the label's scope after the watch began, and changed after it was
+//! made. What did not change since the watch began had its label before, and
+//! what did not change since it was made had it from the beginning. So on a first
+//! listing next to no item is asked for, and later one request is spent on an
+//! item that got its label late.
+
+use super::Look;
+use super::cursor::before;
+use super::rows::{self, Row};
+use super::walk::{Linked, Page};
+use crate::engine::item::Item;
+use crate::engine::listing::Cut;
+use crate::engine::time::Time;
+use crate::net::Redirects;
+use std::time::Duration;
+
+/// An item changed by no more than its own making.
+const MADE: Duration = Duration::from_secs(2);
+
+impl Look<'_> {
+    /// Fills in when `item` got the label, if that matters. Says whether it is
+    /// known as well as it can be; if not, a later listing knows better.
+    pub(super) fn label_times(&mut self, row: &Row, item: &mut Item) -> Result<bool, Cut> {
+        let Some(label) = &self.provider.policy.label else {
+            return Ok(true);
+        };
+        let changed = row.updated_at.unwrap_or(self.ask.now);
+        let as_made = item.created_at.is_some_and(|at| changed <= at.plus(MADE));
+        // A second less, since the tracker counts in whole ones.
+        if as_made || changed < before(self.watched(), Duration::from_secs(1)) {
+            return Ok(true);
+        }
+        let number = item.item_ref.number;
+        let url = format!("{}/issues/{number}/events?", self.session.repo);
+        let mut walk = Linked::new(url, "id", 100);
+        let mut changes = Vec::new();
+        while let Page::Rows(rows) = walk.next(&mut self.session, None)? {
+            changes.extend(rows.iter().filter_map(|row| rows::label_change(row, label)));
+        }
+        changes.sort_by_key(|(at, _)| *at);
+        let (labelled_at, gaps) = history(&changes);
+        item.labelled_at = labelled_at;
+        item.without_label = gaps;
+        // A replica that knows the label need not know the event, and a label
+        // that was renamed has none.
+        Ok(labelled_at.is_some() || !self.is_young(row.updated_at))
+    }
+
+    /// Ends the listing if the label no longer exists: then it is not the items that lost it.
+    pub(super) fn label_must_stand(&mut self) -> Result<(), Cut> {
+        let Some(label) = self.provider.policy.label.clone() else {
+            return Ok(());
+        };
+        if self.label_stands || crate::mutant::is("label-need-not-exist") {
+            return Ok(());
+        }
+        let url = format!("{}/labels/{}", self.session.repo, in_path(&label));
+        let answer = self.session.get(&url, None, Redirects::SameOrigin)?;
+        match answer.status {
+            200 => {
+                self.label_stands = true;
+                Ok(())
+            }
+            404 => Err(Cut::because(format!(
+                "the label '{}' does not exist in {} any more: was it renamed? Nothing is \
+                 concluded from its absence. Put its new name into the config, or create it again",
+                label.escape_debug(),
+                self.provider.place.path
+            ))),
+            _ => Err(self.session.refusal(&answer)),
+        }
+    }
+}
+
+/// When the label was first put on, and from when to when it was off since.
+fn history(changes: &[(Time, bool)]) -> (Option<Time>, Vec<(Time, Time)>) {
+    let mut first = None;
+    let mut off_since: Option<Time> = None;
+    let mut gaps = Vec::new();
+    for &(at, on) in changes {
+        match (on, first, off_since) {
+            (true, None, _) => first = Some(at),
+            (true, Some(_), Some(off)) => {
+                gaps.push((off, at));
+                off_since = None;
+            }
+            (false, Some(_), None) => off_since = Some(at),
+            _ => {}
+        }
+    }
+    (first, gaps)
+}
+
+/// A text as one part of a URL's path, or as a value in its query.
+pub(super) fn in_path(text: &str) -> String {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~');
+    text.bytes()
+        .map(|b| match plain(b) {
+            true => char::from(b).to_string(),
+            false => format!("%{b:02X}"),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r6_4_a_history_is_a_first_time_and_gaps() {
+        let t = Time;
+        assert_eq!(history(&[]), (None, vec![]));
+        let changes = [
+            (t(1), true),
+            (t(2), false),
+            (t(3), true),
+            (t(4), true),
+            (t(5), false),
+            (t(6), true),
+        ];
+        assert_eq!(
+            history(&changes),
+            (Some(t(1)), vec![(t(2), t(3)), (t(5), t(6))])
+        );
+        assert_eq!(
+            history(&[(t(1), false), (t(2), true)]),
+            (Some(t(2)), vec![])
+        );
+    }
+
+    #[test]
+    fn a_label_is_one_part_of_a_path() {
+        assert_eq!(
+            in_path("good first issue/é?"),
+            "good%20first%20issue%2F%C3%A9%3F"
+        );
+    }
+}

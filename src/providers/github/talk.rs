@@ -1,0 +1,340 @@
+//! What was said in a repository: the comments, reviews and line comments a listing brings.
+
+use super::cursor::{Cursor, OVERLAP, Reading, Window};
+use super::rows::{self, Row};
+use super::session::Session;
+use super::walk::{Ascending, Linked, Page};
+use crate::engine::item::{Channel, Comment};
+use crate::engine::listing::Cut;
+use crate::engine::time::Time;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+/// A row whose times differ by less was not changed after it was made.
+const SAME: Duration = Duration::from_secs(2);
+
+/// Pull requests on a page: their rows are long, and the newest few are all that is asked for.
+const PULLS: u32 = 30;
+
+/// What was said since the last listing, by item, until it is told.
+///
+/// All conversations are read to their end after a page of items and before that
+/// page is told, so that an item's end is never told before what was said
+/// before it. What is kept in memory is what was said since the last listing.
+#[derive(Debug)]
+pub struct Talk {
+    windows: Windows,
+    /// Which conversations are read.
+    asks: Asks,
+    /// Nothing that changed later is taken in.
+    limit: Option<Time>,
+    /// By item.
+    waiting: BTreeMap<u64, Vec<Waiting>>,
+    /// What this listing ever took in.
+    taken: HashSet<(Channel, u64)>,
+    /// Rows nobody can use: which one, and why.
+    odd: Vec<(String, String)>,
+    /// All that was said up to this server time is known, as far as the server showed it.
+    horizon: Option<Time>,
+    read_once: bool,
+    /// The pull requests that changed, as their own list shows them.
+    pulls: HashMap<u64, Row>,
+    /// The repository's number, where a row told it.
+    pub repository: Option<u64>,
+}
+
+/// How much of each conversation is known.
+#[derive(Debug, Clone, Default)]
+struct Windows {
+    comments: Window,
+    review_comments: Window,
+    pulls: Window,
+}
+
+/// Which conversations are read.
+#[derive(Debug, Clone, Copy)]
+pub struct Asks {
+    /// The items' own.
+    pub comments: bool,
+    /// Those of pull requests.
+    pub reviews: bool,
+}
+
+/// Something that was said and not told yet.
+#[derive(Debug)]
+pub struct Waiting {
+    /// When it last changed.
+    pub updated_at: Time,
+    /// It.
+    pub comment: Comment,
+}
+
+impl Talk {
+    /// What was said since `known`.
+    pub fn since(known: &Cursor, asks: Asks, limit: Option<Time>) -> Talk {
+        Talk {
+            windows: Windows {
+                comments: known.comments.clone(),
+                review_comments: known.review_comments.clone(),
+                pulls: known.pulls.clone(),
+            },
+            asks,
+            limit,
+            waiting: BTreeMap::new(),
+            taken: HashSet::new(),
+            odd: Vec::new(),
+            horizon: None,
+            read_once: false,
+            pulls: HashMap::new(),
+            repository: None,
+        }
+    }
+
+    /// Makes sure that all that was said before `newest` is here, `newest` being
+    /// the last change of the items about to be told. `wants` says whether the reviews
+    /// of a pull request matter.
+    ///
+    /// # Errors
+    /// When a page is not to be had.
+    pub fn cover(
+        &mut self,
+        newest: Option<Time>,
+        session: &mut Session<'_>,
+        wants: &dyn Fn(u64, &Row) -> bool,
+    ) -> Result<(), Cut> {
+        if self.read_once && newest.is_none_or(|newest| self.horizon.is_some_and(|h| newest < h)) {
+            return Ok(());
+        }
+        let mut horizon = None;
+        if self.asks.comments {
+            let window = self.windows.comments.clone();
+            let reading = self.read("/issues/comments", &window, rows::comment, session)?;
+            horizon = reading.date;
+            self.windows.comments = window.after(&reading);
+        }
+        if self.asks.reviews {
+            let window = self.windows.review_comments.clone();
+            let reading = self.read("/pulls/comments", &window, rows::review_comment, session)?;
+            horizon = horizon.or(reading.date);
+            self.windows.review_comments = window.after(&reading);
+            self.reviews(session, wants)?;
+        }
+        self.read_once = true;
+        // Where nothing had to be asked, the items' own list is what we go by.
+        self.horizon = horizon.or(session.last_date);
+        Ok(())
+    }
+
+    /// Reads one conversation to its end.
+    fn read(
+        &mut self,
+        list: &str,
+        window: &Window,
+        read: fn(&Row) -> Result<(u64, Comment), String>,
+        session: &mut Session<'_>,
+    ) -> Result<Reading, Cut> {
+        let mut walk = Ascending::new(list, Some(window.since), "id");
+        loop {
+            match walk.next(session, window.unchanged.as_ref())? {
+                Page::NotModified | Page::End => return Ok(walk.reading().clone()),
+                Page::Rows(rows) => {
+                    for row in rows {
+                        let what = list.rsplit_once('/').map_or("", |(above, _)| above);
+                        match read(&row) {
+                            Ok((number, comment)) => self.take_in(&row, number, comment),
+                            Err(reason) => self.leave(&row, what, reason),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads the reviews of the pull requests that changed.
+    fn reviews(
+        &mut self,
+        session: &mut Session<'_>,
+        wants: &dyn Fn(u64, &Row) -> bool,
+    ) -> Result<(), Cut> {
+        let window = self.windows.pulls.clone();
+        let list = "/pulls?state=all&sort=updated&direction=desc";
+        let mut walk = Linked::new(format!("{}{list}", session.repo), "number", PULLS);
+        // Line comments that were not public when they were made became so with their review.
+        let mut moved: BTreeSet<u64> = self.drafted();
+        let mut reading = Reading::default();
+        loop {
+            let rows = match walk.next(session, window.unchanged.as_ref())? {
+                Page::NotModified | Page::End => break,
+                Page::Rows(rows) => rows,
+            };
+            reading.date = walk.reading.date;
+            for row in rows {
+                self.repository = self.repository.or(rows::repository(&row));
+                if row.updated_at.is_some_and(|at| at < window.since) {
+                    // All that follow are older.
+                    walk.stop();
+                    continue;
+                }
+                reading.saw(row.updated_at);
+                if let Some(number) = row.key
+                    && wants(number, &row)
+                {
+                    moved.insert(number);
+                    self.pulls.insert(number, row);
+                }
+            }
+        }
+        reading.date = walk.reading.date;
+        if reading.newest.is_none() {
+            reading.empty = walk.reading.empty.clone();
+        }
+        for number in moved {
+            self.reviews_of(number, session)?;
+        }
+        self.windows.pulls = window.after(&reading);
+        Ok(())
+    }
+
+    fn reviews_of(&mut self, number: u64, session: &mut Session<'_>) -> Result<(), Cut> {
+        let url = format!("{}/pulls/{number}/reviews?", session.repo);
+        let mut walk = Linked::new(url, "id", 100);
+        let mut submitted = HashMap::new();
+        while let Page::Rows(rows) = walk.next(session, None)? {
+            for row in rows {
+                match rows::review(&row) {
+                    Ok(Some(review)) => {
+                        submitted.extend(row.key.map(|id| (id, review.created_at)));
+                        if !review.body.trim().is_empty() {
+                            self.take_in(&row, number, review);
+                        }
+                    }
+                    Ok(None) => {}
+                    Err(reason) => self.leave(&row, "/reviews", reason),
+                }
+            }
+        }
+        // A line comment of a review was said when the review was submitted.
+        for waiting in self.waiting.get_mut(&number).into_iter().flatten() {
+            let details = &waiting.comment.details;
+            if let Some(at) = details
+                .pull_request_review_id
+                .and_then(|id| submitted.get(&id))
+            {
+                waiting.comment.created_at = waiting.comment.created_at.max(*at);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pull requests with line comments that may have been made before they were public.
+    fn drafted(&self) -> BTreeSet<u64> {
+        let drafted = |w: &Waiting| {
+            let comment = &w.comment;
+            comment.details.pull_request_review_id.is_some()
+                && w.updated_at > comment.created_at.plus(SAME)
+        };
+        let waiting = self.waiting.iter();
+        let numbers = waiting.filter(|(_, waiting)| waiting.iter().any(drafted));
+        numbers.map(|(number, _)| *number).collect()
+    }
+
+    fn take_in(&mut self, row: &Row, number: u64, comment: Comment) {
+        let updated_at = row.updated_at.unwrap_or(comment.created_at);
+        if self.limit.is_some_and(|limit| updated_at > limit) {
+            return;
+        }
+        if row
+            .key
+            .is_some_and(|id| self.taken.insert((comment.channel, id)))
+        {
+            self.waiting.entry(number).or_default().push(Waiting {
+                updated_at,
+                comment,
+            });
+        }
+    }
+
+    fn leave(&mut self, row: &Row, what: &str, reason: String) {
+        let kind = match what {
+            "/pulls" => "review comment",
+            "/reviews" => "review",
+            _ => "comment",
+        };
+        let what = row
+            .key
+            .map_or(format!("a {kind}"), |id| format!("{kind} {id}"));
+        self.odd.push((what, reason));
+    }
+
+    /// Whether all that was said before `at` is here, had a replica shown it as
+    /// late as they do.
+    pub fn knows_all_before(&self, at: Time, late: Duration) -> bool {
+        self.horizon.is_none_or(|horizon| horizon >= at.plus(late))
+    }
+
+    /// Reads these conversations too from now on.
+    pub fn ask(&mut self, asks: Asks) {
+        self.asks.comments |= asks.comments;
+        self.asks.reviews |= asks.reviews;
+    }
+
+    /// Whether this listing took in what is named so: `comment/81`.
+    pub fn saw(&self, key: &str) -> bool {
+        let channels = [Channel::Comment, Channel::Review, Channel::ReviewComment];
+        let (word, id) = key.split_once('/').unwrap_or_default();
+        let Ok(id) = id.parse() else { return false };
+        let mut named = channels.into_iter().filter(|c| c.event().word() == word);
+        named.any(|channel| self.taken.contains(&(channel, id)))
+    }
+
+    /// Takes what was said of the item `number` and not told yet.
+    pub fn take(&mut self, number: u64) -> Vec<Comment> {
+        let waiting = self.waiting.remove(&number).unwrap_or_default();
+        waiting.into_iter().map(|w| w.comment).collect()
+    }
+
+    /// Whether anything waits for the item `number`.
+    pub fn waits_for(&self, number: u64) -> bool {
+        self.waiting.contains_key(&number)
+    }
+
+    /// Drops what waits for an item and is not wanted.
+    pub fn retain(&mut self, mut wanted: impl FnMut(u64, &[Waiting]) -> bool) {
+        self.waiting
+            .retain(|&number, waiting| wanted(number, waiting));
+    }
+
+    /// What was not told yet, by item.
+    pub fn waiting(&self) -> &BTreeMap<u64, Vec<Waiting>> {
+        &self.waiting
+    }
+
+    /// The pull request `number`, if its own list showed it.
+    pub fn pull(&self, number: u64) -> Option<&Row> {
+        self.pulls.get(&number)
+    }
+
+    /// Takes what could not be used.
+    pub fn take_odd(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.odd)
+    }
+
+    /// Leaves in `next` how far this went: what still waits is read again.
+    pub fn note(&self, next: &mut Cursor) {
+        let left = |channel: Channel| {
+            let of = |w: &&Waiting| w.comment.channel == channel;
+            let waiting = self.waiting.values().flatten().filter(of);
+            waiting.map(|w| w.updated_at).min()
+        };
+        // A review is found by the change of its pull request, which came later than it.
+        let reviews = left(Channel::Review).map(|at| Time(at.0.saturating_sub(OVERLAP_MS)));
+        let windows = self.windows.clone();
+        next.comments = windows.comments.reaching(left(Channel::Comment));
+        let line = left(Channel::ReviewComment);
+        next.review_comments = windows.review_comments.reaching(line);
+        next.pulls = windows.pulls.reaching(reviews);
+    }
+}
+
+/// [`OVERLAP`] in milliseconds.
+const OVERLAP_MS: u64 = OVERLAP.as_secs() * 1000;

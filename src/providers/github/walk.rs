@@ -1,0 +1,268 @@
+//! Reading a list to its end.
+//!
+//! GitHub's pages drift: a row that changes while we walk leaves its place, those
+//! behind it move up, and one of them slips over the boundary between the page
+//! we have and the one we ask for. So a list in ascending order of change is not
+//! walked by page numbers: the next request asks for what changed since the
+//! newest row of this one, a second earlier, for it is disputed whether `since`
+//! takes its own second in. Only where a page holds nothing but rows of one or two seconds
+//! is the next page followed as the server names it.
+
+use super::answer;
+use super::cursor::{Reading, Tag, before, is_sane, stamp};
+use super::rows::Row;
+use super::session::Session;
+use crate::engine::listing::Cut;
+use crate::engine::time::Time;
+use crate::mutant;
+use crate::net::{self, Answer};
+use crate::providers::json;
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+/// A list longer than this is a mistake, ours or the server's.
+const MAX_PAGES: usize = 10_000;
+
+/// Rows on a page, as many as GitHub allows.
+const SIZE: u32 = 100;
+
+/// A page of a list.
+pub enum Page {
+    /// It is what it was called before.
+    NotModified,
+    /// Its rows, without those handed out already.
+    Rows(Vec<Row>),
+    /// There is no more.
+    End,
+}
+
+/// A list in ascending order of update, walked by `since`.
+#[derive(Debug)]
+pub struct Ascending {
+    /// The list: path and query, without `since` and size.
+    list: String,
+    /// Where the next request starts.
+    since: Option<Time>,
+    /// The next page as the server names it, where that has to be followed.
+    link: Option<String>,
+    key: &'static str,
+    /// What was handed out and may come again.
+    seen: HashMap<u64, Option<Time>>,
+    asked: HashSet<String>,
+    pages: usize,
+    ended: bool,
+    rows: usize,
+    reading: Reading,
+}
+
+impl Ascending {
+    /// `list` is below the repository, such as `/issues?state=all`; its rows are told apart by `key`.
+    pub fn new(list: &str, since: Option<Time>, key: &'static str) -> Ascending {
+        let and = if list.contains('?') { '&' } else { '?' };
+        Ascending {
+            list: format!("{list}{and}sort=updated&direction=asc"),
+            since,
+            link: None,
+            key,
+            seen: HashMap::new(),
+            asked: HashSet::new(),
+            pages: 0,
+            ended: false,
+            rows: 0,
+            reading: Reading::default(),
+        }
+    }
+
+    /// The next page. The first is not modified if it still is what `tag` says.
+    ///
+    /// # Errors
+    /// When the page is not to be had or not to be understood, or leads away.
+    pub fn next(&mut self, session: &mut Session<'_>, tag: Option<&Tag>) -> Result<Page, Cut> {
+        if self.ended {
+            return Ok(Page::End);
+        }
+        let asked = match self.link.take() {
+            Some(link) => link,
+            None => self.url(session),
+        };
+        let tag =
+            tag.filter(|tag| self.pages == 0 && session.may_use(tag, &session.sized(&asked, SIZE)));
+        let answer = session.get_page(&asked, SIZE, tag)?;
+        if self.pages == 0 {
+            self.reading.date = answer::date(&answer);
+        }
+        self.pages += 1;
+        if answer.status == 304
+            && let Some(tag) = tag
+        {
+            self.ended = true;
+            self.reading.empty = Some(tag.clone());
+            return Ok(Page::NotModified);
+        }
+        let rows = match rows(&answer, session, self.key)? {
+            Some(rows) => rows,
+            None => {
+                self.ended = true;
+                return Ok(Page::End);
+            }
+        };
+        self.rows += rows.len();
+        let mut newest = None;
+        for row in &rows {
+            self.reading.saw(row.updated_at);
+            newest = newest.max(row.updated_at.filter(|&at| is_sane(at, self.reading.date)));
+        }
+        let next = answer::next_page(&answer);
+        self.ended = next.is_none();
+        if let Some(next) = next {
+            self.go_on(&answer, &next, newest)?;
+        } else if self.rows == 0 {
+            // Called so as it will be asked for the next time, wherever the repository is by now.
+            self.reading.empty = session.tag(&session.sized(&self.url(session), SIZE), &answer);
+        }
+        let is_new = |row: &Row| match row.key {
+            Some(key) => self.seen.insert(key, row.updated_at) != Some(row.updated_at),
+            None => true,
+        };
+        let new: Vec<Row> = rows.into_iter().filter(is_new).collect();
+        if let Some(since) = self.since {
+            self.seen.retain(|_, at| at.is_none_or(|at| at >= since));
+        }
+        Ok(Page::Rows(new))
+    }
+
+    /// What was found, after the end.
+    pub fn reading(&self) -> &Reading {
+        &self.reading
+    }
+
+    fn url(&self, session: &Session<'_>) -> String {
+        let since = self.since.map(|since| format!("&since={}", stamp(since)));
+        format!("{}{}{}", session.repo, self.list, since.unwrap_or_default())
+    }
+
+    fn go_on(&mut self, answer: &Answer, next: &str, newest: Option<Time>) -> Result<(), Cut> {
+        let next = on_our_host(answer, next)?;
+        let since = newest.map(|newest| before(newest, Duration::from_secs(1)));
+        if since > self.since && !mutant::is("pages-by-number") {
+            self.since = since;
+        } else {
+            if !self.asked.insert(next.clone()) || next == answer.url {
+                return Err(Cut::because(format!(
+                    "GET {} names a next page that was read already",
+                    net::path(&answer.url)
+                )));
+            }
+            self.link = Some(next);
+        }
+        endless(answer, self.pages)
+    }
+}
+
+/// A list that is followed page by page, as the server names them: in descending order of
+/// update, where a row that changes while we walk shows up twice and none is missed; or in the
+/// order in which its rows were made.
+#[derive(Debug)]
+pub struct Linked {
+    next: Option<String>,
+    key: &'static str,
+    size: u32,
+    asked: HashSet<String>,
+    /// What was found.
+    pub reading: Reading,
+}
+
+impl Linked {
+    /// The list whose first page is at `url`, with so many rows on a page.
+    pub fn new(url: String, key: &'static str, size: u32) -> Linked {
+        Linked {
+            next: Some(url),
+            key,
+            size,
+            asked: HashSet::new(),
+            reading: Reading::default(),
+        }
+    }
+
+    /// The next page.
+    ///
+    /// # Errors
+    /// When the page is not to be had or not to be understood, or leads away.
+    pub fn next(&mut self, session: &mut Session<'_>, tag: Option<&Tag>) -> Result<Page, Cut> {
+        let Some(url) = self.next.take() else {
+            return Ok(Page::End);
+        };
+        let first = self.asked.is_empty();
+        let tag = tag.filter(|tag| first && session.may_use(tag, &session.sized(&url, self.size)));
+        let answer = session.get_page(&url, self.size, tag)?;
+        if first {
+            self.reading.date = answer::date(&answer);
+        }
+        if answer.status == 304
+            && let Some(tag) = tag
+        {
+            self.reading.empty = Some(tag.clone());
+            return Ok(Page::NotModified);
+        }
+        let Some(rows) = rows(&answer, session, self.key)? else {
+            return Ok(Page::End);
+        };
+        if first {
+            self.reading.empty = session.tag(&session.sized(&url, self.size), &answer);
+        }
+        self.asked.insert(url);
+        if let Some(next) = answer::next_page(&answer) {
+            let next = on_our_host(&answer, &next)?;
+            if self.asked.contains(&next) || next == answer.url {
+                return Err(Cut::because(format!(
+                    "GET {} names a next page that was read already",
+                    net::path(&answer.url)
+                )));
+            }
+            endless(&answer, self.asked.len())?;
+            self.next = Some(next);
+        }
+        Ok(Page::Rows(rows))
+    }
+
+    /// Reads no further.
+    pub fn stop(&mut self) {
+        self.next = None;
+    }
+}
+
+/// The rows of an answer that is a list; `None` only for a deliberate fault.
+fn rows(answer: &Answer, session: &Session<'_>, key: &str) -> Result<Option<Vec<Row>>, Cut> {
+    if answer.status != 200 {
+        if mutant::is("broken-page-is-the-last") {
+            return Ok(None);
+        }
+        return Err(session.refusal(answer));
+    }
+    let text = json::mend(&answer.body);
+    let elements = json::elements(&text).map_err(|e| answer::unreadable(answer, "a list", &e))?;
+    let rows = elements.into_iter().map(|element| Row::new(element, key));
+    Ok(Some(rows.collect()))
+}
+
+/// A next page is asked for only where the token may go.
+fn on_our_host(answer: &Answer, next: &str) -> Result<String, Cut> {
+    net::resolve(&answer.url, next)
+        .filter(|next| net::same_origin(&answer.url, next))
+        .ok_or_else(|| {
+            Cut::because(format!(
+                "GET {} names a next page outside the configured host; it is not followed",
+                net::path(&answer.url)
+            ))
+        })
+}
+
+fn endless(answer: &Answer, pages: usize) -> Result<(), Cut> {
+    match pages < MAX_PAGES {
+        true => Ok(()),
+        false => Err(Cut::because(format!(
+            "GET {} goes on after {MAX_PAGES} pages",
+            net::path(&answer.url)
+        ))),
+    }
+}

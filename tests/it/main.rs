@@ -7,6 +7,7 @@
 )]
 
 mod access;
+mod app;
 mod bad_input;
 mod clocks;
 mod commands;

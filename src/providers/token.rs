@@ -10,6 +10,7 @@ use crate::net::{Client, Secret};
 use crate::os::pid::Group;
 use crate::os::process;
 use std::io::Read as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -184,7 +185,18 @@ fn command(words: &[String], deadline: Duration) -> Result<Vec<u8>, String> {
             .map_err(|e| format!("cannot be waited for: {e}"))?;
         match (status, bytes.take()) {
             (Some(status), Some(bytes)) if status.success() => return Ok(bytes),
-            (Some(status), _) if !status.success() => return Err(format!("failed: {status}")),
+            (Some(status), _) if !status.success() => {
+                // gh's way to say that nobody has logged in.
+                let is_gh = Path::new(program).file_name() == Some("gh".as_ref());
+                let logged_out = is_gh && status.code() == Some(4);
+                let advice = match logged_out {
+                    true => {
+                        "; nobody is logged in there: gh auth login, or -h HOST if not to github.com"
+                    }
+                    false => "",
+                };
+                return Err(format!("failed: {status}{advice}"));
+            }
             (_, read) => bytes = read,
         }
     }
@@ -206,7 +218,6 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
     use std::fs;
-    use std::path::Path;
 
     fn shell(script: &str) -> Vec<String> {
         ["sh", "-c", script].map(str::to_string).to_vec()

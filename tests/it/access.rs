@@ -7,6 +7,7 @@ use idempoll::net::{Client, Limits, Redirects};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -440,4 +441,78 @@ fn c087_after_an_outage_nothing_stale_is_used() {
     place.until("all is well", || place.status()["sources"][0]["ok"] == true);
     assert_eq!(first[1].load(Ordering::SeqCst), 0, "the dead was asked");
     assert_eq!(place.payloads().len(), 1);
+}
+
+/// Given `gh auth token` as the token command, when it prints a token beside what it says
+/// on standard error, when nobody is logged in, when it prints nothing and when it asks, then it is
+/// used or its failure is said, once for each repository and with what to do; it runs once a cycle.
+#[test]
+fn gh_auth_token_is_a_token_command() {
+    let forge = forge();
+    let keys = json!({ "token_command": ["gh", "auth", "token", "-h", "ghe.example.test"],
+        "repos": ["octo/widgets", "octo/api", "octo/web"] });
+    let place = place(forge.url(), &keys);
+    let path = format!(
+        "{}:{}",
+        place.dir.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let gh = |rest: &str| {
+        let script = format!(
+            "#!/bin/sh\necho \"$*\" >> '{}'\n{rest}\n",
+            place.path("runs").display()
+        );
+        place.write("gh", &script);
+        fs::set_permissions(place.path("gh"), fs::Permissions::from_mode(0o755)).expect("ours");
+    };
+    let mut runs = 0;
+    for (script, code, said) in [
+        (
+            "echo 'A new release of gh is available' >&2; echo gho_t0ken",
+            0,
+            "",
+        ),
+        (
+            "echo 'To get started, run: gh auth login (gho_t0ken)' >&2; exit 4",
+            1,
+            "the token command gh failed: exit status: 4; nobody is logged in there: gh auth login, or -h HOST if not to github.com",
+        ),
+        (
+            "echo 'no oauth token found for ghe.example.test' >&2; exit 1",
+            1,
+            "the token command gh failed: exit status: 1",
+        ),
+        ("exit 0", 1, "cannot use the token command gh: it is empty"),
+        (
+            "echo '? Log in: ' >&2; read answer && echo gho_t0ken",
+            1,
+            "the token command gh failed: exit status: 1",
+        ),
+        (
+            "read answer < /dev/tty || exit 2; echo gho_t0ken",
+            1,
+            "the token command gh failed: exit status: 2",
+        ),
+    ] {
+        gh(script);
+        let before = place.entries("poll.source_error").len();
+        let answer = once(&place, &[("PATH", &path)]).expect(code);
+        runs += 1;
+        assert_eq!(place.lines("runs").len(), runs, "once a cycle: {script}");
+        assert!(
+            place
+                .lines("runs")
+                .iter()
+                .all(|run| run == "auth token -h ghe.example.test")
+        );
+        let failed = place.entries("poll.source_error").split_off(before);
+        assert_eq!(failed.len(), if code == 0 { 0 } else { 3 }, "{script}");
+        for entry in failed {
+            assert_eq!(entry["reason"], said);
+        }
+        assert!(!answer.stderr.contains("t0ken"), "{}", answer.stderr);
+    }
+    for asked in forge.asked() {
+        assert_eq!(asked.header("authorization"), Some("Bearer gho_t0ken"));
+    }
 }

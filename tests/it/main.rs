@@ -18,6 +18,7 @@ mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_provider;
+mod github_worlds;
 mod hub_as_documented;
 mod inherited;
 mod lifecycle;

@@ -3,6 +3,7 @@
 pub mod forge;
 pub mod github;
 pub mod hub;
+pub mod polled;
 pub mod program;
 pub mod sim;
 pub mod slowness;

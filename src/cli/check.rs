@@ -1,24 +1,30 @@
 //! `idempoll check`: whether the config, and what it names on this machine, would work.
 //!
-//! Nothing is changed, no command is run and no tracker is asked.
+//! Nothing is changed. No command is run and no tracker is asked, but with `--online`.
 
-use super::args::Global;
+use super::args::{Check, Global};
 use super::out::Out;
 use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
 use crate::config::secret::Secret;
+use crate::daemon::clock;
 use crate::daemon::lifecycle::lacking;
 use crate::daemon::places::{check_state_dir, shared_with_others};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::providers;
+use crate::providers::github;
+use crate::providers::github::inspect::inspect;
+use crate::store::{Layout, hosts};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Prints what the config says and what would not work about it.
-pub(super) fn run(global: &Global, out: &mut Out) -> Result<Exit, Error> {
+pub(super) fn run(global: &Global, check: &Check, out: &mut Out) -> Result<Exit, Error> {
     let (config, warnings) = super::config(global, &super::overrides(global))?;
-    let report = Report::of(&config);
+    let mut report = Report::of(&config);
+    if check.online {
+        report.online(&config);
+    }
     out.line(format_args!("config   {}", config.file.display()));
     for line in &report.lines {
         out.line(line);
@@ -76,6 +82,32 @@ impl Report {
         report
     }
 
+    /// What the trackers say.
+    fn online(&mut self, config: &Config) {
+        let hosts = hosts::look(&Layout::new(&config.state_dir));
+        for source in &config.sources {
+            let Provider::GitHub(github) = &source.provider else {
+                continue;
+            };
+            let name = &source.name;
+            let whose = format!("source '{name}'");
+            if self.problems.iter().any(|p| p.starts_with(&whose)) {
+                // It would only say the same again.
+                continue;
+            }
+            let found = inspect(source, github, config.interval, &hosts, clock::now());
+            let lines = found.lines.into_iter();
+            self.lines
+                .extend(lines.map(|line| format!("online   {name}: {line}")));
+            let warnings = found.warnings.into_iter();
+            self.lines
+                .extend(warnings.map(|what| format!("warning: {whose}: {what}")));
+            let problems = found.problems.into_iter();
+            self.problems
+                .extend(problems.map(|why| format!("{whose}: {why}")));
+        }
+    }
+
     fn problem(&mut self, whose: String, path: &Path, why: impl std::fmt::Display) {
         let why = Error::new(format!("{whose}: {}", path.display()), why);
         self.problems.push(why.to_string());
@@ -130,7 +162,7 @@ impl Report {
                 from.to_string()
             }
         };
-        if let Err(why) = providers::github::check_access(github) {
+        if let Err(why) = github::check_access(github) {
             self.problems.push(format!("source '{name}': {why}"));
         }
         format!(

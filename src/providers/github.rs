@@ -34,6 +34,7 @@
 mod answer;
 pub mod app;
 mod cursor;
+pub mod inspect;
 mod labels;
 mod limits;
 mod rows;
@@ -114,6 +115,14 @@ pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
         .collect()
 }
 
+/// What lets us in, for the user: `the token file …`.
+fn access(config: &GitHub) -> String {
+    config.token.as_ref().map_or_else(
+        || "the token (none is configured)".to_string(),
+        |from| from.to_string(),
+    )
+}
+
 /// Whether the certificates, the proxy and an App's key for `config` can be used; nothing is asked.
 ///
 /// # Errors
@@ -171,7 +180,6 @@ impl GitHubProvider {
         cycle: Time,
         limits: &'a mut Limits,
     ) -> Session<'a> {
-        let from = &self.config.token;
         let base = &self.config.base_url;
         Session {
             client: &self.client,
@@ -184,10 +192,7 @@ impl GitHubProvider {
             token: token.map(|token| token.secret),
             tokens: &self.tokens,
             cycle,
-            access: from.as_ref().map_or_else(
-                || "the token (none is configured)".to_string(),
-                |from| from.to_string(),
-            ),
+            access: access(&self.config),
             limits,
             first_date: None,
             last_date: None,

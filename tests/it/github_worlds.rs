@@ -3,8 +3,8 @@
 
 use crate::world::hub::{Hub, New, Verdict, replies};
 use crate::world::polled::Polled;
-use crate::world::sim::Dice;
 use crate::world::program::scaled;
+use crate::world::sim::Dice;
 use idempoll::engine::access::Policy;
 use idempoll::engine::time::Time;
 use std::collections::{BTreeMap, BTreeSet};

@@ -9,6 +9,7 @@
 mod access;
 mod app;
 mod bad_input;
+mod check_online;
 mod clocks;
 mod commands;
 mod cut_short;

@@ -80,7 +80,7 @@ pub enum Command {
     /// Try again what was given up.
     Retry(Retry),
     /// Check the config.
-    Check,
+    Check(Check),
     /// Write a config to start from.
     Init(Init),
     /// Show the help, of one command or of the program.
@@ -172,6 +172,13 @@ pub enum Retry {
         /// The event's key, `comment/1234`; everything without it.
         key: Option<String>,
     },
+}
+
+/// `check`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Check {
+    /// Ask the trackers too.
+    pub online: bool,
 }
 
 /// `init`.
@@ -369,7 +376,9 @@ fn check(verb: Option<&'static Verb>, mut words: Words) -> Result<Args, Error> {
             }),
             "events" => Command::Events(events(&mut words)?),
             "retry" => Command::Retry(retry(&mut words)?),
-            "check" => Command::Check,
+            "check" => Command::Check(Check {
+                online: words.given("online"),
+            }),
             "init" => Command::Init(init(&mut words)?),
             _ => Command::Help(words.verb()?),
         }

@@ -1,23 +1,30 @@
 //! `idempoll check`: whether the config, and what it names on this machine, would work.
 //!
-//! Nothing is changed, no command is run and no tracker is asked.
+//! Nothing is changed. No command is run and no tracker is asked, but with `--online`.
 
-use super::args::Global;
+use super::args::{Check, Global};
 use super::out::Out;
 use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
 use crate::config::secret::Secret;
+use crate::daemon::clock;
 use crate::daemon::lifecycle::lacking;
 use crate::daemon::places::{check_state_dir, shared_with_others};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::providers::github;
+use crate::providers::github::inspect::inspect;
+use crate::store::{Layout, hosts};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Prints what the config says and what would not work about it.
-pub(super) fn run(global: &Global, out: &mut Out) -> Result<Exit, Error> {
+pub(super) fn run(global: &Global, check: &Check, out: &mut Out) -> Result<Exit, Error> {
     let (config, warnings) = super::config(global, &super::overrides(global))?;
-    let report = Report::of(&config);
+    let mut report = Report::of(&config);
+    if check.online {
+        report.online(&config);
+    }
     out.line(format_args!("config   {}", config.file.display()));
     for line in &report.lines {
         out.line(line);
@@ -75,6 +82,32 @@ impl Report {
         report
     }
 
+    /// What the trackers say.
+    fn online(&mut self, config: &Config) {
+        let hosts = hosts::look(&Layout::new(&config.state_dir));
+        for source in &config.sources {
+            let Provider::GitHub(github) = &source.provider else {
+                continue;
+            };
+            let name = &source.name;
+            let whose = format!("source '{name}'");
+            if self.problems.iter().any(|p| p.starts_with(&whose)) {
+                // It would only say the same again.
+                continue;
+            }
+            let found = inspect(source, github, config.interval, &hosts, clock::now());
+            let lines = found.lines.into_iter();
+            self.lines
+                .extend(lines.map(|line| format!("online   {name}: {line}")));
+            let warnings = found.warnings.into_iter();
+            self.lines
+                .extend(warnings.map(|what| format!("warning: {whose}: {what}")));
+            let problems = found.problems.into_iter();
+            self.problems
+                .extend(problems.map(|why| format!("{whose}: {why}")));
+        }
+    }
+
     fn problem(&mut self, whose: String, path: &Path, why: impl std::fmt::Display) {
         let why = Error::new(format!("{whose}: {}", path.display()), why);
         self.problems.push(why.to_string());
@@ -109,15 +142,8 @@ impl Report {
             Some(TokenFrom::File(file)) => {
                 if let Err(e) = Secret::from_file(file) {
                     self.problems.push(format!("source '{name}': {e}"));
-                } else if let Ok(meta) = file.metadata()
-                    && meta.mode() & 0o077 != 0
-                {
-                    self.lines.push(format!(
-                        "warning: source '{name}': others can read the token in {} (mode {:o})",
-                        file.display(),
-                        meta.mode() & 0o777
-                    ));
                 }
+                self.read_by_others(name, "the token", file);
                 format!("token in {}", file.display())
             }
             Some(TokenFrom::Command(words)) => {
@@ -132,21 +158,30 @@ impl Report {
                 format!("token from '{}'", words[0])
             }
             Some(from @ TokenFrom::App(app)) => {
-                if let Err(e) = std::fs::File::open(&app.private_key_file) {
-                    self.problem(
-                        format!("source '{name}', private_key_file"),
-                        &app.private_key_file,
-                        e,
-                    );
-                }
+                self.read_by_others(name, "the private key", &app.private_key_file);
                 from.to_string()
             }
         };
+        if let Err(why) = github::check_access(github) {
+            self.problems.push(format!("source '{name}': {why}"));
+        }
         format!(
             "github {} at {}, {token}",
             repos.join(", "),
             github.base_url
         )
+    }
+
+    fn read_by_others(&mut self, source: &str, secret: &str, file: &Path) {
+        if let Ok(meta) = file.metadata()
+            && meta.mode() & 0o077 != 0
+        {
+            self.lines.push(format!(
+                "warning: source '{source}': others can read {secret} in {} (mode {:o})",
+                file.display(),
+                meta.mode() & 0o777
+            ));
+        }
     }
 
     fn exec(&mut self, name: &str, exec: &Exec) {

@@ -191,9 +191,13 @@ pub const VERBS: &[Verb] = &[
         word: "check",
         operands: "",
         about: "check the config and what it names on this machine",
-        more: "No tracker is contacted and nothing is changed.\n\
+        more: "Nothing is changed, and no tracker is contacted but with --online.\n\
                Exit 1: something would not work. Exit 2: the config itself is wrong.",
-        flags: &[],
+        flags: &[flag(
+            "online",
+            None,
+            "ask the trackers too: what the tokens can see, what polling costs",
+        )],
         example: (
             "idempoll check --config new.json",
             "before putting it in place",
@@ -366,7 +370,7 @@ mod tests {
                 "idempoll show REF [--json]",
                 "idempoll events [--follow] [--since TIME] [--item REF] [--type GLOB] [--json]",
                 "idempoll retry REF [DELIVERY] | --all",
-                "idempoll check",
+                "idempoll check [--online]",
                 "idempoll init [PATH] [--provider NAME] [--sink NAME]",
                 "idempoll help [COMMAND]",
             ]

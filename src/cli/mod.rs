@@ -64,7 +64,7 @@ fn answer(args: &args::Args, out: &mut Out) -> Result<Exit, Error> {
             Ok(Exit::Done)
         }
         Command::Init(init) => init::run(init, out),
-        Command::Check => check::run(&args.global, out),
+        Command::Check(check) => check::run(&args.global, check, out),
         Command::Stop(stop) => stop::run(&args.global, stop, out),
         Command::Status(status) => status::run(&args.global, status, out),
         Command::Items(items) => items::run(&args.global, items, out),
@@ -107,7 +107,7 @@ impl Command {
             Command::Show(_) => "show",
             Command::Events(_) => "events",
             Command::Retry(_) => "retry",
-            Command::Check => "check",
+            Command::Check(_) => "check",
             Command::Init(_) => "init",
             Command::Help(_) => "help",
             Command::Version => "",

@@ -7,6 +7,7 @@
 use super::atomic;
 use super::disk;
 use super::head::{Keys, VERSION, Wrong};
+use super::layout::Layout;
 use super::ledger::Ledger;
 use super::reader::{LoadError, read_file, slugs_in};
 use crate::engine::delivery::Slug;
@@ -75,6 +76,17 @@ impl Ledger {
         let aside = self.layout.hosts_aside();
         self.put_aside(&aside, slug, &self.layout.host(slug), None)
     }
+}
+
+/// What is on disk of hosts, for a command that only looks. What cannot be read is left out.
+#[must_use]
+pub fn look(layout: &Layout) -> Vec<Host> {
+    let slugs = slugs_in(&layout.hosts(), ".json").unwrap_or_default();
+    let read = |slug: &Slug| {
+        let (bytes, _) = read_file(&layout.host(slug)).ok()??;
+        parse(&bytes, slug).ok()
+    };
+    slugs.iter().filter_map(read).collect()
 }
 
 fn parse(bytes: &[u8], slug: &Slug) -> Result<Host, Wrong> {

@@ -6,7 +6,10 @@
     reason = "tests may spawn, print and look at the clock"
 )]
 
+mod access;
+mod app;
 mod bad_input;
+mod check_online;
 mod clocks;
 mod commands;
 mod cut_short;

@@ -115,7 +115,8 @@ fn every_command_is_read_with_its_flags() {
                 key: Some("comment/1234".into()),
             }),
         ),
-        ("check", Command::Check),
+        ("check", Command::Check(Check { online: false })),
+        ("check --online", Command::Check(Check { online: true })),
         (
             "init",
             Command::Init(Init {

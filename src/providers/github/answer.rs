@@ -110,7 +110,7 @@ pub fn message(answer: &Answer) -> String {
 }
 
 /// A text from the server as it may be shown: without our token, and harmless.
-fn shown(answer: &Answer, text: &str) -> String {
+pub fn shown(answer: &Answer, text: &str) -> String {
     harmless(&answer.without_token(text))
 }
 

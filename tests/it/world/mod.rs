@@ -7,3 +7,4 @@ pub mod polled;
 pub mod program;
 pub mod sim;
 pub mod slowness;
+pub mod tls;

@@ -34,7 +34,7 @@
 mod answer;
 mod cursor;
 mod labels;
-mod rows;
+pub mod rows;
 mod session;
 mod sweep;
 mod talk;

@@ -17,6 +17,7 @@ mod exec_sink;
 mod exec_world;
 mod github_provider;
 mod inherited;
+mod judged;
 mod lifecycle;
 mod lock_model;
 mod no_flock;

@@ -1,7 +1,9 @@
 //! What the tests live in: the surroundings of the program under test.
 
+pub mod description;
 pub mod forge;
 pub mod github;
+pub mod judge;
 pub mod program;
 pub mod sim;
 pub mod slowness;

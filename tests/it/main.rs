@@ -16,6 +16,7 @@ mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_provider;
+mod hub_as_documented;
 mod inherited;
 mod judged;
 mod lifecycle;

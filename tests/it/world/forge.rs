@@ -1,7 +1,7 @@
 //! A tracker on loopback: scripted or modelled answers, and a log of what was asked.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,6 +16,17 @@ pub struct Asked {
     pub target: String,
     /// In the order they came, names in lower case.
     pub headers: Vec<(String, String)>,
+    pub body: Vec<u8>,
+}
+
+/// A request and what came of it.
+#[derive(Debug, Clone)]
+pub struct Logged {
+    pub asked: Asked,
+    /// 0 if the connection was reset instead of an answer.
+    pub status: u16,
+    /// Bytes of the answer, head and body, as far as the forge meant to send them.
+    pub sent: u64,
 }
 
 impl Asked {
@@ -50,6 +61,10 @@ pub struct Reply {
     pub dribble: Option<Duration>,
     /// And before each byte of the headers.
     pub dribble_head: bool,
+    /// Wait so long before the answer; other requests are answered meanwhile.
+    pub delay: Duration,
+    /// Reset the connection instead of answering.
+    pub reset: bool,
 }
 
 impl Reply {
@@ -64,7 +79,24 @@ impl Reply {
             cut: None,
             dribble: None,
             dribble_head: false,
+            delay: Duration::ZERO,
+            reset: false,
         }
+    }
+
+    /// No answer: the connection is reset.
+    pub fn reset() -> Reply {
+        Reply {
+            reset: true,
+            ..Reply::json("")
+        }
+    }
+
+    /// The value of a header of it.
+    pub fn header_value(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let found = headers.find(|(n, _)| n.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
     }
 
     pub fn status(mut self, status: u16) -> Reply {
@@ -89,6 +121,11 @@ impl Reply {
         self
     }
 
+    pub fn delay(mut self, time: Duration) -> Reply {
+        self.delay = time;
+        self
+    }
+
     pub fn dribble_all(mut self, pause: Duration) -> Reply {
         self.dribble_head = true;
         self.dribble(pause)
@@ -107,7 +144,7 @@ pub struct Forge {
 struct Shared {
     base: String,
     handler: Mutex<Handler>,
-    asked: Mutex<Vec<Asked>>,
+    logged: Mutex<Vec<Logged>>,
     ended: AtomicBool,
     lock: Mutex<()>,
     ending: Condvar,
@@ -116,12 +153,17 @@ struct Shared {
 impl Forge {
     /// A forge that answers what `handler` says, one request at a time.
     pub fn start(handler: impl FnMut(&Asked) -> Reply + Send + 'static) -> Forge {
+        Forge::start_below("", handler)
+    }
+
+    /// The same with a path at the end of its URL: `/api/v3`.
+    pub fn start_below(path: &str, handler: impl FnMut(&Asked) -> Reply + Send + 'static) -> Forge {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a free port on loopback");
         let address = listener.local_addr().expect("the port is known");
         let shared = Arc::new(Shared {
-            base: format!("http://{address}"),
+            base: format!("http://{address}{path}"),
             handler: Mutex::new(Box::new(handler)),
-            asked: Mutex::default(),
+            logged: Mutex::default(),
             ended: AtomicBool::new(false),
             lock: Mutex::default(),
             ending: Condvar::new(),
@@ -167,7 +209,12 @@ impl Forge {
 
     /// What was asked since the last call of this.
     pub fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *lock(&self.shared.asked))
+        self.logged().into_iter().map(|l| l.asked).collect()
+    }
+
+    /// The same with what came of it. A request is in here before its answer is out.
+    pub fn logged(&self) -> Vec<Logged> {
+        std::mem::take(&mut *lock(&self.shared.logged))
     }
 }
 
@@ -197,6 +244,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok(stream) = stream else { continue };
         let shared = shared.clone();
+        serving.retain(|thread: &JoinHandle<()>| !thread.is_finished());
         // A peer that never finishes its request must not hold up the end of a test.
         let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
         serving.push(std::thread::spawn(move || {
@@ -210,46 +258,32 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 /// Answers one request and closes the connection.
-fn serve(stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let mut reader = BufReader::new(stream.try_clone()?);
-    let mut line = String::new();
-    reader.read_line(&mut line)?;
-    let mut words = line.split_whitespace().map(str::to_string);
-    let (Some(method), Some(target)) = (words.next(), words.next()) else {
+fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
+    let Some((asked, last)) = receive(&mut stream)? else {
         return Ok(());
     };
-    let mut headers = Vec::new();
-    loop {
-        let mut line = String::new();
-        reader.read_line(&mut line)?;
-        match line.trim_end().split_once(": ") {
-            Some((name, value)) => headers.push((name.to_ascii_lowercase(), value.to_string())),
-            None => break,
-        }
-    }
-    let asked = Asked {
-        method,
-        target,
-        headers,
+    let mut reply = (lock(&shared.handler))(&asked);
+    let (head, body) = written(&reply, shared);
+    let cut = reply.cut.unwrap_or(body.len()).min(body.len());
+    let (status, sent) = match reply.reset {
+        true => (0, 0),
+        false => (reply.status, (head.len() + cut) as u64),
     };
-    lock(&shared.asked).push(asked.clone());
-    let reply = (lock(&shared.handler))(&asked);
-    send(stream, &reply, shared)
-}
-
-fn send(mut stream: TcpStream, reply: &Reply, shared: &Shared) -> std::io::Result<()> {
-    let body = match std::str::from_utf8(&reply.body) {
-        Ok(text) => text.replace("{base}", &shared.base).into_bytes(),
-        Err(_) => reply.body.clone(),
-    };
-    let mut head = format!("HTTP/1.1 {} Said\r\nConnection: close\r\n", reply.status);
-    for (name, value) in &reply.headers {
-        let value = value.replace("{base}", &shared.base);
-        head.push_str(&format!("{name}: {value}\r\n"));
+    lock(&shared.logged).push(Logged {
+        asked,
+        status,
+        sent,
+    });
+    if !reply.delay.is_zero() && !pause(reply.delay, shared) {
+        return Ok(());
     }
-    head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-    let body = &body[..reply.cut.unwrap_or(body.len()).min(body.len())];
-    let Some(pause) = reply.dribble else {
+    if reply.reset {
+        // Closing with something unread is what makes it a reset.
+        return Ok(());
+    }
+    stream.read_exact(&mut vec![0; last])?;
+    let body = &body[..cut];
+    let Some(gap) = reply.dribble.take() else {
         stream.write_all(head.as_bytes())?;
         return stream.write_all(body);
     };
@@ -259,13 +293,81 @@ fn send(mut stream: TcpStream, reply: &Reply, shared: &Shared) -> std::io::Resul
     };
     stream.write_all(&at_once)?;
     for byte in slowly {
-        let guard = lock(&shared.lock);
-        let ended = |(): &mut ()| !shared.ended.load(Ordering::SeqCst);
-        let _ = shared.ending.wait_timeout_while(guard, pause, ended);
-        if shared.ended.load(Ordering::SeqCst) {
+        if !pause(gap, shared) {
             break;
         }
         stream.write_all(&[byte])?;
     }
     Ok(())
+}
+
+/// Waits; says whether the forge is still there.
+fn pause(time: Duration, shared: &Shared) -> bool {
+    let guard = lock(&shared.lock);
+    let ended = |(): &mut ()| !shared.ended.load(Ordering::SeqCst);
+    let _ = shared.ending.wait_timeout_while(guard, time, ended);
+    !shared.ended.load(Ordering::SeqCst)
+}
+
+/// Takes in a request all but its last bytes, and says how many those are.
+fn receive(stream: &mut TcpStream) -> std::io::Result<Option<(Asked, usize)>> {
+    let mut taken = Vec::new();
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let seen = stream.peek(&mut buffer)?;
+        if seen == 0 {
+            return Ok(None);
+        }
+        let before = taken.len();
+        taken.extend_from_slice(&buffer[..seen]);
+        let whole = taken
+            .windows(4)
+            .position(|w| w == b"\r\n\r\n")
+            .and_then(|at| {
+                let mut asked = head(&String::from_utf8_lossy(&taken[..at]))?;
+                let length = asked
+                    .header("content-length")
+                    .map_or(Some(0), |n| n.parse().ok())?;
+                asked.body = taken.get(at + 4..at + 4 + length)?.to_vec();
+                Some(asked)
+            });
+        if let Some(asked) = whole {
+            return Ok(Some((asked, taken.len() - before)));
+        }
+        stream.read_exact(&mut buffer[..seen])?;
+    }
+}
+
+/// The request line and the headers.
+fn head(text: &str) -> Option<Asked> {
+    let mut lines = text.lines();
+    let mut words = lines.next()?.split_whitespace().map(str::to_string);
+    let (method, target) = (words.next()?, words.next()?);
+    let headers = lines
+        .filter_map(|line| line.split_once(": "))
+        .map(|(name, value)| (name.to_ascii_lowercase(), value.trim_end().to_string()));
+    Some(Asked {
+        method,
+        target,
+        headers: headers.collect(),
+        body: Vec::new(),
+    })
+}
+
+/// An answer as it goes out: head and body.
+fn written(reply: &Reply, shared: &Shared) -> (String, Vec<u8>) {
+    let body = match std::str::from_utf8(&reply.body) {
+        Ok(text) => text.replace("{base}", &shared.base).into_bytes(),
+        Err(_) => reply.body.clone(),
+    };
+    let mut head = format!("HTTP/1.1 {} Said\r\nConnection: close\r\n", reply.status);
+    for (name, value) in &reply.headers {
+        let value = value.replace("{base}", &shared.base);
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    if reply.status != 304 {
+        head.push_str(&format!("Content-Length: {}\r\n", body.len()));
+    }
+    head.push_str("\r\n");
+    (head, body)
 }

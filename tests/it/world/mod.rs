@@ -4,6 +4,7 @@ pub mod description;
 pub mod forge;
 pub mod github;
 pub mod judge;
+pub mod hub;
 pub mod program;
 pub mod sim;
 pub mod slowness;

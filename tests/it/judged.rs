@@ -2,14 +2,16 @@
 //! GitHub sent are read, and GitHub's own description of its API has nothing
 //! against what we ask, nor against what the forge of these tests answers.
 
-use crate::world::forge::Reply;
+use crate::world::forge::{Forge, Reply};
+use crate::world::hub::{Hub, New, Trace, Verdict};
 use crate::world::judge::{self, Exchange, Judge};
+use crate::world::program::Place as Directory;
 use idempoll::engine::item::{Author, Channel, Comment, Kind, State};
 use idempoll::engine::time::Time;
 use idempoll::providers::github::rows::{self, Place, Row};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -290,7 +292,8 @@ fn the_judge_refuses_what_does_not_fit() {
     let with = |change: fn(&mut Map<String, Value>)| {
         let mut issue = whole_issue();
         change(issue.as_object_mut().expect("an issue"));
-        judge.judges(7, "octo/widgets", move |_| Reply::json(json!([issue])));
+        let forge = Forge::start(move |_| Reply::json(json!([issue])));
+        judge.judges(forge.url(), 7, "octo/widgets");
         judge.ask(list)
     };
     let whole = with(|_| {});
@@ -313,7 +316,9 @@ fn the_judge_refuses_what_does_not_fit() {
         "closed_at",
     );
     refuses(with(|issue| issue["user"] = "sam".into()), 500, "user");
-    with(|_| {});
+    let issues = json!([whole_issue()]);
+    let forge = Forge::start(move |_| Reply::json(&issues));
+    judge.judges(forge.url(), 7, "octo/widgets");
     for (target, status, reason) in [
         ("/repos/octo/widgets/issues?state=bogus", 422, "state"),
         ("/repos/octo/widgets/issues?since=yesterday", 422, "since"),
@@ -324,4 +329,190 @@ fn the_judge_refuses_what_does_not_fit() {
         refuses(judge.ask(target), status, reason);
     }
     println!("\njudged: the judge refused {refused} of {refused} that do not fit");
+}
+
+/// What the program asks for, as the description calls it.
+const ENDPOINTS: [&str; 9] = [
+    "/repos/{owner}/{repo}",
+    "/repos/{owner}/{repo}/issues",
+    "/repos/{owner}/{repo}/issues/comments",
+    "/repos/{owner}/{repo}/issues/{issue_number}",
+    "/repos/{owner}/{repo}/issues/{issue_number}/events",
+    "/repos/{owner}/{repo}/labels/{name}",
+    "/repos/{owner}/{repo}/pulls",
+    "/repos/{owner}/{repo}/pulls/comments",
+    "/repos/{owner}/{repo}/pulls/{pull_number}/reviews",
+];
+
+/// What the judge has against an exchange that is to be held against us. That a conditional
+/// request may be answered "not modified" is documented for all of GitHub's API, but the
+/// description has it for a few lists only.
+fn objections(exchange: &Exchange) -> Vec<&String> {
+    let all = exchange.objections.iter();
+    all.filter(|o| {
+        exchange.status != 304 || !o.contains("Unable to match the returned status code")
+    })
+    .collect()
+}
+
+/// Given a repository with everything in it that a repository may have, when the
+/// program polls it through the judge (the first listing,
+/// increments, more than a page of one second, idle cycles, a sweep with items closed, deleted and without their label), then every request
+/// and every answer fits GitHub's description; and there is no kind of answer that the
+/// judge would let pass unseen.
+///
+/// Not in this world: a renamed repository and a transferred issue. The
+/// judge follows redirects by itself, and where they lead, `/repositories/ID`, is not described.
+#[test]
+fn what_we_ask_and_what_our_forge_answers_fits_githubs_description() {
+    const NAME: &str = "octo/widgets";
+    let Some(judge) = Judge::of("what_we_ask_and_what_our_forge_answers_fits_githubs_description")
+    else {
+        return;
+    };
+    let hub = Hub::new();
+    let id = hub.lock().repo(NAME).repo.id;
+    judge.judges(hub.url(), id, NAME);
+    // In one write, for several run at once.
+    let script = "printf '%s\\n' \"$(cat)\" >> payloads.log";
+    let place = Directory::new(script);
+    let mut config = place.config(script);
+    config["label"] = "agent".into();
+    config["sources"] = json!([{ "name": "forge", "provider": "github", "repos": [NAME],
+        "base_url": judge.url(), "token_env": "FORGE_TOKEN", "sinks": ["log"] }]);
+    place.configure(&config);
+    let mut exchanges: Vec<Exchange> = Vec::new();
+    let mut cycle = |what: &str| {
+        let mut command = place.command(&["start", "--once", "-q"]);
+        command.env("FORGE_TOKEN", "tok_5f3c9ab1e7d24680");
+        let said = crate::world::program::Answer::of(command.output().expect("it starts"));
+        let new = judge.exchanges();
+        for exchange in &new {
+            let against = objections(exchange);
+            let Exchange { asked, status, .. } = exchange;
+            assert!(
+                against.is_empty(),
+                "{what}: {} {}: {status}: {against:#?}",
+                asked.method,
+                asked.target
+            );
+        }
+        said.expect(0);
+        exchanges.extend(new.clone());
+        new
+    };
+
+    let (first, pull, late, gone, closed) = {
+        let mut world = hub.lock();
+        let mut repo = world.repo(NAME);
+        let labelled = || New::issue().label("agent");
+        let numbers = (
+            repo.open(labelled().body(None)),
+            repo.open(New::pull_request().label("agent")),
+            repo.open(New::issue()),
+            repo.open(labelled()),
+            repo.open(labelled()),
+        );
+        world.advance(600);
+        numbers
+    };
+    cycle("the first listing");
+
+    hub.lock().advance(300);
+    {
+        let mut world = hub.lock();
+        let mut repo = world.repo(NAME);
+        repo.comment(first, "octocat", "a comment");
+        let line = repo.line_comment(pull, "octocat", "a comment on a line");
+        repo.reply(line, "octocat", "an answer on a line");
+        repo.review(pull, "octocat", Verdict::ChangesRequested, "a review");
+        repo.label(late, "agent");
+        repo.close_as(closed, "not_planned");
+    }
+    for _ in 0..130 {
+        hub.lock().repo(NAME).open(New::issue().by("sam-rivera"));
+    }
+    hub.lock().advance(90);
+    let news = cycle("news");
+    let mut followed = news.iter().filter(|e| e.asked.query("page").is_some());
+    assert!(
+        followed.next().is_some(),
+        "a page of one second is followed as it is linked"
+    );
+    for _ in 0..3 {
+        hub.lock().advance(150);
+        cycle("nothing new");
+    }
+    let idle = cycle("idle");
+    assert!(
+        idle.iter().all(|e| e.status == 304),
+        "an idle cycle: {idle:#?}"
+    );
+
+    // Said after the list of items was read: its item is asked for by itself.
+    let mut unsaid = true;
+    hub.between(move |world, asked| {
+        if asked.path().ends_with("/issues/comments") && std::mem::take(&mut unsaid) {
+            world.repo(NAME).comment(gone, "octocat", "just now");
+        }
+    });
+    hub.lock()
+        .repo(NAME)
+        .comment(first, "octocat", "some time later");
+    cycle("something said in between");
+
+    hub.lock().delete_account("sam-rivera");
+    hub.lock().repo(NAME).delete(gone, Trace::Gone);
+    hub.lock().repo(NAME).unlabel(late, "agent");
+    hub.lock().repo(NAME).merge(pull);
+    hub.lock().advance(4000);
+    cycle("a sweep");
+    hub.lock().advance(180);
+    cycle("and asking once more");
+
+    let payloads = place.payloads();
+    let events: Vec<&str> = payloads
+        .iter()
+        .filter_map(|p| p["event"].as_str())
+        .collect();
+    let told: BTreeSet<&str> = events.iter().copied().collect();
+    assert_eq!(
+        told,
+        BTreeSet::from(["closed", "comment", "opened", "review", "review_comment"])
+    );
+    assert!(
+        place.entries("poll.source_error").is_empty(),
+        "{}",
+        place.story()
+    );
+
+    let asked: BTreeSet<&str> = exchanges
+        .iter()
+        .filter_map(|e| e.endpoint.as_deref())
+        .collect();
+    assert_eq!(asked, BTreeSet::from(ENDPOINTS));
+    // Were an answer not looked at, one without anything would pass.
+    for endpoint in ENDPOINTS {
+        let is_it = |e: &&Exchange| e.endpoint.as_deref() == Some(endpoint) && e.status == 200;
+        let target = &exchanges
+            .iter()
+            .find(is_it)
+            .expect("it was asked")
+            .asked
+            .target;
+        for nothing in ["{}", "[{}]"] {
+            let forge = Forge::start(move |_| Reply::json(nothing));
+            judge.judges(forge.url(), id, NAME);
+            let exchange = judge.ask(target);
+            assert_eq!(exchange.status, 500, "{nothing} passes for {endpoint}");
+        }
+    }
+    let count = |status| exchanges.iter().filter(|e| e.status == status).count();
+    println!(
+        "\njudged: {} requests and their answers fit GitHub's description ({} were 200, {} were 304), of {} endpoints",
+        exchanges.len(),
+        count(200),
+        count(304),
+        ENDPOINTS.len()
+    );
 }

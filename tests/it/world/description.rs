@@ -22,7 +22,8 @@ impl Description {
     }
 
     /// What is asked for at a path, as the description writes it: `/repos/{owner}/{repo}`.
-    pub fn endpoint(&self, path: &str) -> Option<&str> {
+    /// The method is in lower case.
+    pub fn endpoint(&self, method: &str, path: &str) -> Option<&str> {
         let asked: Vec<&str> = path.split('/').collect();
         let fits = |template: &str| {
             let mut parts = template.split('/').zip(&asked);
@@ -30,16 +31,16 @@ impl Description {
                 && parts.all(|(part, asked)| part == *asked || part.starts_with('{'))
         };
         let all = self.0["paths"].as_object()?.iter();
-        let found = all.filter(|(template, path)| path.get("get").is_some() && fits(template));
+        let found = all.filter(|(template, path)| path.get(method).is_some() && fits(template));
         // The one with the most words of its own.
         let found = found.min_by_key(|(template, _)| template.matches('{').count());
         found.map(|(template, _)| template.as_str())
     }
 
     /// The parameters in the query of what is asked for.
-    pub fn parameters(&self, endpoint: &str) -> Vec<&str> {
+    pub fn parameters(&self, method: &str, endpoint: &str) -> Vec<&str> {
         let path = &self.0["paths"][endpoint];
-        let lists = [&path["parameters"], &path["get"]["parameters"]];
+        let lists = [&path["parameters"], &path[method]["parameters"]];
         let all = lists.into_iter().filter_map(Value::as_array).flatten();
         let all = all.filter_map(|parameter| match parameter["$ref"].as_str() {
             Some(place) => self.0.pointer(place.strip_prefix('#')?),

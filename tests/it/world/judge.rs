@@ -1,7 +1,7 @@
 //! An independent judge between the program and a forge of ours.
 //!
 //! ```text
-//! program -> recorder (ours) -> Prism, with GitHub's description -> forge (ours)
+//! program -> recorder -> Prism, with GitHub's description -> relay -> the forge of a test
 //! ```
 //!
 //! Prism (`prism proxy --errors`) lets a request through only if it fits the
@@ -62,8 +62,9 @@ pub struct Exchange {
 /// The judge, with its recorder before it and a forge behind it.
 pub struct Judge {
     recorder: Forge,
+    _relay: Forge,
     exchanges: Arc<Mutex<Vec<Exchange>>>,
-    world: Arc<Mutex<World>>,
+    forge: Arc<Mutex<Judged>>,
     /// Where Prism listens.
     address: String,
     description: Arc<Description>,
@@ -72,9 +73,11 @@ pub struct Judge {
 }
 
 /// The forge of the test that has the judge.
-struct World {
-    answer: Box<dyn FnMut(&Asked) -> Reply + Send>,
-    /// The repository in it: `/repositories/ID` and `/repos/OWNER/NAME`.
+#[derive(Default)]
+struct Judged {
+    /// Its URL.
+    forge: String,
+    /// The repository in it: `/repositories/ID/` and `/repos/OWNER/NAME/`.
     repository: (String, String),
 }
 
@@ -90,51 +93,47 @@ impl Judge {
     }
 
     fn start(packages: &Path) -> Judge {
-        let world = Arc::new(Mutex::new(World {
-            answer: Box::new(|_| Reply::json("[]")),
-            repository: Default::default(),
-        }));
-        // Kept for ever, as the judge is.
-        let forge: &Forge = Box::leak(Box::new(Forge::start({
-            let world = world.clone();
-            move |asked| (lock(&world).answer)(asked)
-        })));
+        let forge = Arc::new(Mutex::new(Judged::default()));
+        // Prism is told once what is behind it.
+        let relay = Forge::start({
+            let forge = forge.clone();
+            move |asked| {
+                let url = lock(&forge).forge.clone();
+                pass_on(asked, &url).0
+            }
+        });
         let published = "node_modules/@octokit/openapi/generated/api.github.com.json";
         let mut description = Description::read(&packages.join(published));
         description.drop_idle_nullable();
         description.write(&packages.join("api.github.com.json"));
         let description = Arc::new(description);
-        let (prism, address) = prism(packages, forge.url());
+        let (prism, address) = prism(packages, relay.url());
         let exchanges = Arc::new(Mutex::new(Vec::new()));
         let recorder = Forge::start({
-            let (exchanges, world) = (exchanges.clone(), world.clone());
+            let (exchanges, forge) = (exchanges.clone(), forge.clone());
             let (address, description) = (address.clone(), description.clone());
             move |asked| {
                 let (exchange, reply) = judged(asked, &address, &description);
                 lock(&exchanges).push(exchange);
-                rebase(reply, forge.url(), &lock(&world).repository)
+                rebase(reply, &lock(&forge))
             }
         });
         Judge {
             recorder,
+            _relay: relay,
             exchanges,
-            world,
+            forge,
             address,
             description,
             _prism: prism,
         }
     }
 
-    /// Sets what the judged forge answers, and the one repository in it.
-    pub fn judges(
-        &self,
-        id: u64,
-        path: &str,
-        answer: impl FnMut(&Asked) -> Reply + Send + 'static,
-    ) {
-        *lock(&self.world) = World {
-            answer: Box::new(answer),
-            repository: (format!("/repositories/{id}"), format!("/repos/{path}")),
+    /// Sets the forge that is judged, and the repository in it that links lead to.
+    pub fn judges(&self, forge: &str, id: u64, path: &str) {
+        *lock(&self.forge) = Judged {
+            forge: forge.to_string(),
+            repository: (format!("/repositories/{id}/"), format!("/repos/{path}/")),
         };
         self.exchanges();
     }
@@ -149,7 +148,11 @@ impl Judge {
         let asked = Asked {
             method: "GET".into(),
             target: target.into(),
-            headers: vec![("accept".into(), "application/json".into())],
+            headers: vec![
+                ("accept".into(), "application/json".into()),
+                ("user-agent".into(), "a test".into()),
+            ],
+            body: Vec::new(),
         };
         judged(&asked, &self.address, &self.description).0
     }
@@ -167,8 +170,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// Passes on a request; says what came of it, and what is answered.
 fn judged(asked: &Asked, address: &str, description: &Description) -> (Exchange, Reply) {
     let (reply, mut objections) = pass_on(asked, address);
-    let endpoint = description.endpoint(asked.path());
-    let known = endpoint.map_or_else(Vec::new, |e| description.parameters(e));
+    let method = asked.method.to_lowercase();
+    let endpoint = description.endpoint(&method, asked.path());
+    let known = endpoint.map_or_else(Vec::new, |e| description.parameters(&method, e));
     let (_, query) = asked.target.split_once('?').unwrap_or_default();
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let name = pair.split('=').next().unwrap_or_default();
@@ -215,7 +219,7 @@ fn prism(packages: &Path, forge: &str) -> (Child, String) {
         match lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 if let Some((_, url)) = line.split_once("listening on ") {
-                    return (prism, url.trim().replace("http://", ""));
+                    return (prism, url.trim().to_string());
                 }
                 seen.push(line);
             }
@@ -225,23 +229,23 @@ fn prism(packages: &Path, forge: &str) -> (Child, String) {
     }
 }
 
-/// Asks the judge what the program asked; gives its answer and what it has against it.
-fn pass_on(asked: &Asked, address: &str) -> (Reply, Vec<String>) {
-    let mut stream = TcpStream::connect(address).expect("the judge listens");
+/// Asks at `url` what somebody asked; gives the answer, and what the judge has against it.
+fn pass_on(asked: &Asked, url: &str) -> (Reply, Vec<String>) {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).expect("it listens");
     let mut request = format!("{} {} HTTP/1.1\r\n", asked.method, asked.target);
     let own = ["host", "connection"];
     for (name, value) in asked.headers.iter().filter(|(n, _)| !own.contains(&&**n)) {
         request.push_str(&format!("{name}: {value}\r\n"));
     }
     request.push_str(&format!("host: {address}\r\nconnection: close\r\n\r\n"));
-    stream
-        .write_all(request.as_bytes())
-        .expect("the judge listens");
+    let request = [request.as_bytes(), &asked.body].concat();
+    stream.write_all(&request).expect("it listens");
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
-    while reader.read_line(&mut head).expect("the judge answers") > 2 {}
+    while reader.read_line(&mut head).expect("it answers") > 2 {}
     let mut body = Vec::new();
-    reader.read_to_end(&mut body).expect("the judge answers");
+    reader.read_to_end(&mut body).expect("it answers");
     let mut head = head.lines();
     let status = head
         .next()
@@ -275,16 +279,17 @@ fn pass_on(asked: &Asked, address: &str) -> (Reply, Vec<String>) {
 ///
 /// GitHub's links lead to `/repositories/ID`, which its description does not
 /// have: they are made to lead to the repository's name, so what is behind them is judged too.
-fn rebase(mut reply: Reply, forge: &str, (id, name): &(String, String)) -> Reply {
+fn rebase(mut reply: Reply, judged: &Judged) -> Reply {
+    let (id, name) = &judged.repository;
     let rebased = |text: &str| {
-        let text = text.replace(forge, "{base}");
-        text.replace(&format!("{{base}}{id}/"), &format!("{{base}}{name}/"))
+        let text = text.replace(&judged.forge, "{base}");
+        text.replace(&format!("{{base}}{id}"), &format!("{{base}}{name}"))
     };
     for (_, value) in &mut reply.headers {
         *value = rebased(value);
     }
     if let Ok(text) = std::str::from_utf8(&reply.body) {
-        reply.body = text.replace(forge, "{base}").into_bytes();
+        reply.body = text.replace(&judged.forge, "{base}").into_bytes();
     }
     reply
 }

@@ -3,8 +3,8 @@
 pub mod description;
 pub mod forge;
 pub mod github;
-pub mod judge;
 pub mod hub;
+pub mod judge;
 pub mod program;
 pub mod sim;
 pub mod slowness;

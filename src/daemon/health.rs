@@ -101,4 +101,5 @@ pub fn update(run: &mut RunInfo, engine: &Engine) {
         }
     }
     run.sources = sources;
+    run.hosts = engine.hosts().cloned().collect();
 }

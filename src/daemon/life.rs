@@ -9,8 +9,10 @@ use super::dispatch::Dispatch;
 use super::lifecycle::VERSION;
 use crate::config::checked::{Config, Provider as ProviderConfig, TokenFrom};
 use crate::engine::cycle::Engine;
+use crate::engine::delivery::Slug;
 use crate::engine::entry::Entry;
 use crate::engine::feed::Feed;
+use crate::engine::host::Host;
 use crate::engine::plan::Rules;
 use crate::engine::step::{FeedSetup, Setup};
 use crate::error::Error;
@@ -20,6 +22,7 @@ use crate::sinks::{self, Sink};
 use crate::store::run_info::RunInfo;
 use crate::store::{Layout, Ledger, LoadError};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::sync::Arc;
 
 /// What lives as long as one config is in use.
@@ -84,6 +87,8 @@ pub fn begin(
     for source in &run.sources {
         engine.recall(&source.name, source.failing_since, source.last_listing_at);
     }
+    let stored = load_hosts(ledger, &mut aside)?;
+    engine.remember_hosts(stored, &run.hosts);
     let life = Life {
         engine,
         dispatch,
@@ -102,6 +107,7 @@ pub fn open_feeds(config: &Config) -> (Vec<FeedSetup>, Providers) {
             setups.push(FeedSetup {
                 slug: feed.slug,
                 template: feed.template,
+                host: feed.host,
                 rules: Rules {
                     source: source.name.clone(),
                     sinks: source.sinks.clone(),
@@ -121,23 +127,44 @@ fn load_feed(
     ledger: &mut Ledger,
     feed: &FeedSetup,
 ) -> Result<(Option<Feed>, Option<Entry>), Error> {
-    let cannot = |why: &LoadError| {
-        Error::new(format!("cannot load what is known of {}", feed.slug), why)
-            .hint("see docs/state.md for what each file is and what may be deleted")
-    };
     match ledger.load_feed(&feed.slug) {
         Ok(state) => Ok((state, None)),
         Err(LoadError::Damaged { reason, .. }) => {
             let kept = ledger.set_feed_aside(&feed.slug)?;
-            let entry = Entry::new(clock::now(), "record.set_aside")
-                .with("record", feed.slug.to_string())
-                .with("reason", reason)
-                .with("kept", kept.display().to_string());
-            let state = ledger.load_feed(&feed.slug).map_err(|e| cannot(&e))?;
-            Ok((state, Some(entry)))
+            let entry = set_aside(&feed.slug, reason, &kept);
+            let state = ledger.load_feed(&feed.slug);
+            Ok((state.map_err(|e| cannot_load(&feed.slug, &e))?, Some(entry)))
         }
-        Err(e) => Err(cannot(&e)),
+        Err(e) => Err(cannot_load(&feed.slug, &e)),
     }
+}
+
+fn set_aside(slug: &Slug, reason: String, kept: &Path) -> Entry {
+    Entry::new(clock::now(), "record.set_aside")
+        .with("record", slug.to_string())
+        .with("reason", reason)
+        .with("kept", kept.display().to_string())
+}
+
+fn cannot_load(slug: &Slug, why: &LoadError) -> Error {
+    Error::new(format!("cannot load what is known of {slug}"), why)
+        .hint("see docs/state.md for what each file is and what may be deleted")
+}
+
+/// A damaged file of a host is kept aside; the host says again what it wants.
+fn load_hosts(ledger: &mut Ledger, aside: &mut Vec<Entry>) -> Result<Vec<Host>, Error> {
+    let mut hosts = Vec::new();
+    for slug in ledger.hosts()? {
+        match ledger.load_host(&slug, clock::now()) {
+            Ok(host) => hosts.extend(host),
+            Err(LoadError::Damaged { reason, .. }) => {
+                let kept = ledger.set_host_aside(&slug)?;
+                aside.push(set_aside(&slug, reason, &kept));
+            }
+            Err(e) => return Err(cannot_load(&slug, &e)),
+        }
+    }
+    Ok(hosts)
 }
 
 /// The sinks of `config`.

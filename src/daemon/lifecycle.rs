@@ -133,6 +133,7 @@ fn run(
     let run = RunInfo {
         last_cycle: last.last_cycle.clone(),
         sources: last.sources.clone(),
+        hosts: last.hosts.clone(),
         ..holder::this_process(&config.file, &config.pidfile)
     };
     run.write(&config.state_dir)?;

@@ -48,6 +48,12 @@ impl Poller<'_> {
                 };
                 self.answer(saved, Unsaved::Feed, Fact::FeedSaved);
             }
+            Step::SaveHost(host) => {
+                if let Err(e) = self.ledger.save_host(&host) {
+                    let (what, reason) = (Unsaved::Host(host.slug()), e.to_string());
+                    self.tell(Fact::SaveFailed { what, reason });
+                }
+            }
             Step::List { feed, ask } => {
                 let config = self.watched.config();
                 let anew = || open_feeds(config).1.into_iter().nth(feed).flatten();

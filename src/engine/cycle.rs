@@ -21,6 +21,7 @@ use super::budget::{Attempt, Budget};
 use super::delivery::{Delivery, Outcome, Slug};
 use super::entry::Entry;
 use super::feed::Feed;
+use super::host::{Host, Hosts};
 use super::item::ItemRef;
 use super::record::Record;
 use super::saving::Saving;
@@ -36,6 +37,8 @@ use std::time::Duration;
 pub struct Engine {
     pub(super) setup: Setup,
     pub(super) feeds: Vec<FeedState>,
+    /// What the trackers' hosts let us ask.
+    pub(super) hosts: Hosts,
     pub(super) records: BTreeMap<Slug, Held>,
     pub(super) flights: BTreeMap<(Slug, String), Attempt>,
     /// Free slots by sink; below zero when an earlier poller left more runs than there are slots.
@@ -63,6 +66,8 @@ pub(super) struct FeedState {
     /// As it is on disk.
     pub saved: Option<Feed>,
     pub health: Health,
+    /// The host and the token it was last listed with.
+    pub asked_with: Option<(String, String)>,
 }
 
 /// A record in memory.
@@ -94,6 +99,7 @@ impl Engine {
             .map(|saved| FeedState {
                 saved,
                 health: Health::default(),
+                asked_with: None,
             })
             .collect();
         Engine {
@@ -104,6 +110,7 @@ impl Engine {
                 .collect(),
             setup,
             feeds,
+            hosts: Hosts::default(),
             records: BTreeMap::new(),
             flights: BTreeMap::new(),
             waiting: BTreeMap::new(),
@@ -176,6 +183,7 @@ impl Engine {
         let reason = format!("the clock was set back by {} s", by.as_secs());
         self.log(Entry::new(now, "poller.warning").with("reason", reason));
         self.saving.set_back(by);
+        self.hosts.set_back(by);
         let slugs: Vec<Slug> = self.records.keys().cloned().collect();
         for slug in slugs {
             if let Some(held) = self.records.get_mut(&slug) {
@@ -281,6 +289,19 @@ impl Engine {
         }
     }
 
+    /// Takes over what is stored of the trackers' hosts, and what was shown of them last.
+    pub fn remember_hosts(&mut self, stored: Vec<Host>, shown: &[Host]) {
+        stored
+            .into_iter()
+            .for_each(|host| self.hosts.remember(host));
+        shown.iter().for_each(|host| self.hosts.recall(host));
+    }
+
+    /// What is known of the trackers' hosts.
+    pub fn hosts(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.iter()
+    }
+
     /// Goes on counting and reporting where `before` left off, an engine of the same poller with
     /// another config: what was said is not said again, what was counted is not forgotten.
     pub fn follow(&mut self, before: &Engine) {
@@ -290,6 +311,7 @@ impl Engine {
             ..before.totals.clone()
         };
         self.unreadable = before.unreadable.clone();
+        self.hosts = before.hosts.clone();
         for (setup, feed) in self.setup.feeds.iter().zip(&mut self.feeds) {
             let mut old = before.setup.feeds.iter().zip(&before.feeds);
             if let Some((_, old)) = old.find(|(old, _)| old.slug == setup.slug) {

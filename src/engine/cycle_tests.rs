@@ -41,6 +41,7 @@ fn setup(version: &str) -> Setup {
         feeds: vec![FeedSetup {
             slug: Slug::feed("in", None, None),
             template: template(),
+            host: None,
             rules: Rules {
                 source: "in".into(),
                 sinks: vec!["sink".into()],
@@ -458,30 +459,6 @@ fn c023_a_clock_set_forward_and_back_delays_nothing() {
         "{done:?}"
     );
     engine.leave();
-}
-
-/// Given a feed whose tracker asked to wait, as it was stored while the clock was half a day
-/// ahead, when a poller starts by the right clock, then the log says that the clock was
-/// set back, and the feed is listed at once; without such a clock, it is waited for (C010, C023).
-#[test]
-fn c023_a_wait_stored_by_a_clock_that_ran_ahead_delays_nothing() {
-    let mut store = Store::default();
-    let mut poller = |asked_at: Time| {
-        let stored = Feed {
-            not_before: Some(asked_at.plus(Duration::from_secs(60))),
-            asked_to_wait_at: Some(asked_at),
-            ..Feed::new(NOW)
-        };
-        let mut engine = Engine::new(setup("1.0.0"), vec![Some(stored)], vec![]);
-        engine.lived_until(asked_at);
-        engine.on(NOW, Fact::CycleDue);
-        let said = store.drive(&mut engine, NOW);
-        engine.leave();
-        said
-    };
-    let ahead = NOW.plus(Duration::from_secs(43_200));
-    assert_eq!(poller(ahead), ["poller.warning", "list"]);
-    assert_eq!(poller(NOW), ["cycle of 0 failed 1 interrupted false"]);
 }
 
 /// Given a delivery and a listing that failed, when the config changes before the next cycle, then

@@ -22,12 +22,6 @@ pub struct Feed {
     /// Items of `open` that complete listings did not show, and how many in a row.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub absent: BTreeMap<u64, u32>,
-    /// Not listed before this, because the tracker said so.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_before: Option<Time>,
-    /// When it said so, by our clock: if that is still to come, the clock was set back since.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub asked_to_wait_at: Option<Time>,
     /// The rules the items were last judged by; when the config's differ, the
     /// next listing starts from the beginning, so that every item is judged anew.
     #[serde(default)]
@@ -47,8 +41,6 @@ impl Feed {
             cursor: None,
             open: Runs::default(),
             absent: BTreeMap::new(),
-            not_before: None,
-            asked_to_wait_at: None,
             judged_by: String::new(),
             extra: Map::new(),
         }

@@ -4,7 +4,7 @@
 //! of its own: a directory, or one repository of a source.
 
 use super::feed::Runs;
-use super::host::Budget;
+use super::host::{Budget, Wait};
 use super::item::Sighting;
 use super::time::Time;
 use serde_json::Value;
@@ -21,7 +21,7 @@ pub struct Ask {
     pub open: Runs,
     /// Which tokens may not be used with the feed's host before when, by the
     /// names [`Budget`] gives them.
-    pub waits: BTreeMap<String, Time>,
+    pub waits: BTreeMap<String, Wait>,
     /// When the cycle began, by the local clock: the same for all its listings.
     pub cycle: Time,
     /// The local time at the start of the listing.

@@ -32,6 +32,8 @@ pub enum Unsaved {
     Batch,
     /// The feed being listed.
     Feed,
+    /// The host with this file name. Nothing waits for it; it is tried again at the next cycle.
+    Host(Slug),
 }
 
 /// What is not durable yet.
@@ -195,6 +197,12 @@ impl Engine {
             reason: reason.clone(),
             retry_at: now.plus(PAUSE),
         };
+        if let Unsaved::Host(slug) = what {
+            if self.hosts.not_saved(slug) {
+                self.log(Entry::new(now, "poll.store_error").with("reason", reason));
+            }
+            return;
+        }
         // Said once, not for each file the same disk has no room for.
         let cause = |reason: &str| reason.rsplit(": ").next().map(str::to_string);
         let said = self.saving.trouble();
@@ -204,7 +212,7 @@ impl Engine {
         }
         let slug = match what {
             Unsaved::Record(slug) => Some(slug.clone()),
-            Unsaved::Batch | Unsaved::Feed => None,
+            Unsaved::Batch | Unsaved::Feed | Unsaved::Host(_) => None,
         };
         self.saving.failed.insert(slug);
         self.saving.last = Some(trouble.clone());
@@ -228,6 +236,7 @@ impl Engine {
             }
             Unsaved::Batch => self.saving.unflushed = false,
             Unsaved::Feed => self.drop_walk(now, &format!("it cannot be recorded: {reason}")),
+            Unsaved::Host(_) => {}
         }
         if self.saving.failed.len() >= IN_A_ROW {
             let taken: Vec<Delivery> = self

@@ -2,6 +2,7 @@
 
 use super::delivery::{Delivery, Outcome, Receipt, Slug};
 use super::entry::Entry;
+use super::host::Host;
 use super::item::ItemRef;
 use super::listing::{Ask, Heard, Listing};
 use super::plan::Rules;
@@ -34,6 +35,8 @@ pub struct FeedSetup {
     pub slug: Slug,
     /// The ref its items have, but for the number.
     pub template: ItemRef,
+    /// The host whose limits it shares with other feeds; `None` without a network.
+    pub host: Option<String>,
     /// What its items are judged by.
     pub rules: Rules,
 }
@@ -143,6 +146,9 @@ pub enum Step {
     /// Make a feed durable, as [`super::cycle::Engine::feed_to_save`] gives it; answer
     /// [`Fact::FeedSaved`] or [`Fact::SaveFailed`].
     SaveFeed(usize),
+    /// Make what is known of a host durable; only a failure is answered, by
+    /// [`Fact::SaveFailed`].
+    SaveHost(Box<Host>),
     /// Begin to list a feed.
     List {
         /// Which, by its place in [`Setup::feeds`].

@@ -1,9 +1,10 @@
 //! The engine's part in listings: cycles, feeds, sightings, closures, cursors.
 
-use super::cycle::{Cycle, Engine, Held, SET_BACK};
+use super::cycle::{Cycle, Engine, Held};
 use super::delivery::Slug;
 use super::entry::Entry;
 use super::feed::{Feed, Runs};
+use super::host::Budget;
 use super::item::{ItemRef, Sighting};
 use super::listing::{Ask, Coverage, Cut, Heard, Listing};
 use super::plan::{Judged, Rules};
@@ -13,7 +14,6 @@ use super::time::Time;
 use crate::mutant;
 use serde_json::json;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 /// The listing under way.
 #[derive(Debug)]
@@ -40,6 +40,8 @@ pub(super) struct Walk {
     /// How many events were.
     missed: u64,
     errors: BTreeMap<String, String>,
+    /// The host said before that it is not to be asked now, and it was not.
+    unasked: bool,
 }
 
 impl Walk {
@@ -53,9 +55,6 @@ impl Walk {
     }
 }
 
-/// The longest wait a tracker is believed to ask for; a longer one was stored by a clock that ran ahead.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
-
 /// Complete listings in a row that must miss an item before it is gone.
 const ABSENCES: u32 = 2;
 
@@ -64,6 +63,8 @@ impl Engine {
         if self.cycle.is_none() && !self.stopping {
             let again = self.unreadable.keys().cloned().map(Step::Load);
             self.steps.extend(again);
+            let unsaved = self.hosts.take_failed().into_iter().map(Box::new);
+            self.steps.extend(unsaved.map(Step::SaveHost));
             let summary = Summary {
                 started_at: now,
                 ..Summary::default()
@@ -90,20 +91,22 @@ impl Engine {
             let at = cycle.next_feed;
             cycle.next_feed += 1;
             let saved = self.feeds[at].saved.clone();
-            let wait = saved.as_ref().and_then(|feed| waits_until(feed, now));
-            let reason = match (wait, self.saving.trouble()) {
-                (Some(t), _) => Some(format!("the tracker asked to wait until {t}")),
-                (None, Some(t)) if self.saving.is_down(now) => {
-                    Some(format!("its items cannot be recorded: {}", t.reason))
-                }
-                _ => None,
-            };
-            if let Some(reason) = reason {
+            if let Some(t) = self.saving.trouble().filter(|_| self.saving.is_down(now)) {
                 cycle.summary.failed_feeds += 1;
                 let health = &mut self.feeds[at].health;
-                health.error = Some(reason);
+                health.error = Some(format!("its items cannot be recorded: {}", t.reason));
                 health.failing_since.get_or_insert(now);
                 continue;
+            }
+            // Which token it will use is not known for sure: one that has to wait, the provider
+            // holds back. One that is only spared, we do.
+            let asked_with = self.feeds[at].asked_with.as_ref();
+            if asked_with.is_some_and(|with| self.hosts.spares(with, now)) {
+                continue;
+            }
+            let mut waits = self.hosts.waits(self.setup.feeds[at].host.as_ref(), now);
+            if mutant::is("cool-down-not-shared") {
+                waits.retain(|token, _| asked_with.is_some_and(|(_, its)| its == token));
             }
             let rules = &self.setup.feeds[at].rules;
             // Other rules than last time: every item is judged anew, from a listing in full.
@@ -117,7 +120,7 @@ impl Engine {
                 cursor,
                 watch_from: rules.policy.watch_from.or(watched),
                 open: saved.as_ref().map(|f| f.open.clone()).unwrap_or_default(),
-                waits: BTreeMap::new(),
+                waits,
                 cycle: cycle.summary.started_at,
                 now,
             };
@@ -134,6 +137,7 @@ impl Engine {
                 held_back: false,
                 again: false,
                 missed: 0,
+                unasked: false,
                 errors: BTreeMap::new(),
             });
             return Some(Step::List {
@@ -183,10 +187,16 @@ impl Engine {
             );
         }
         self.noted = self.totals.clone();
+        if !summary.interrupted {
+            self.hosts.cycle_over(summary.started_at, now);
+        }
         self.steps.push_back(Step::CycleEnded(summary));
     }
 
     pub(super) fn heard(&mut self, now: Time, heard: Heard) {
+        if let Heard::Budget(budget) = heard {
+            return self.heard_budget(now, &budget);
+        }
         let Some(walk) = &mut self.walk else {
             return;
         };
@@ -219,6 +229,18 @@ impl Engine {
                 self.log(entry);
             }
             Heard::Budget(_) => {}
+        }
+    }
+
+    /// A cool-down is durable before the next listing begins.
+    fn heard_budget(&mut self, now: Time, budget: &Budget) {
+        if let Some(walk) = &mut self.walk {
+            walk.unasked = budget.requests == 0;
+            let asked_with = (budget.host.clone(), budget.token.clone());
+            self.feeds[walk.feed].asked_with = Some(asked_with);
+        }
+        if let Some(host) = self.hosts.told(now, budget) {
+            self.steps.push_back(Step::SaveHost(Box::new(host)));
         }
     }
 
@@ -409,30 +431,23 @@ impl Engine {
 
     /// A listing that ended early moves nothing and concludes nothing.
     fn cut(&mut self, now: Time, cut: Cut) -> Option<Step> {
-        let at = self.walk.as_ref()?.feed;
-        self.feed_failed(now, at, &cut.reason, cut.not_before);
-        let walk = self.walk.as_mut()?;
-        if let Some(not_before) = cut.not_before {
-            // A wait the tracker asked for outlives the poller.
-            let feed = self.feeds[at]
-                .saved
-                .clone()
-                .unwrap_or_else(|| Feed::new(walk.started_at));
-            walk.working = Some(Feed {
-                not_before: Some(not_before),
-                asked_to_wait_at: Some(now),
-                ..feed
-            });
-            walk.finishing = true;
-            return Some(Step::SaveFeed(at));
-        }
+        let walk = self.walk.as_ref()?;
+        self.feed_failed(now, walk.feed, &cut.reason, cut.not_before, walk.unasked);
         self.walk_done(now);
         self.next(now)
     }
 
-    fn feed_failed(&mut self, now: Time, at: usize, reason: &str, not_before: Option<Time>) {
+    /// `known`: it was to be expected, and was said when it began.
+    fn feed_failed(
+        &mut self,
+        now: Time,
+        at: usize,
+        reason: &str,
+        not_before: Option<Time>,
+        known: bool,
+    ) {
         let health = &mut self.feeds[at].health;
-        let said = health.error.as_deref() == Some(reason);
+        let said = known || health.error.as_deref() == Some(reason);
         health.error = Some(reason.to_string());
         health.failing_since.get_or_insert(now);
         if let Some(cycle) = &mut self.cycle {
@@ -470,7 +485,7 @@ impl Engine {
     pub(super) fn drop_walk(&mut self, now: Time, reason: &str) {
         if let Some(walk) = self.walk.take() {
             self.steps.push_back(Step::Abandon);
-            self.feed_failed(now, walk.feed, reason, None);
+            self.feed_failed(now, walk.feed, reason, None, false);
         }
     }
 
@@ -543,22 +558,8 @@ impl Walk {
                 }
             }
         }
-        feed.not_before = None;
-        feed.asked_to_wait_at = None;
         feed
     }
-}
-
-/// Until when a feed is not to be listed, if so. A wait stored by a clock that ran
-/// ahead would be too long by as much (C023): it is not kept, and the tracker says
-/// again what it wants.
-fn waits_until(feed: &Feed, now: Time) -> Option<Time> {
-    let ran_ahead = feed
-        .asked_to_wait_at
-        .map_or(Duration::ZERO, |t| t.since(now));
-    let kept = ran_ahead < SET_BACK || mutant::is("not-before-unclamped");
-    let within = |t: &Time| *t > now && t.since(now) <= LONGEST_WAIT;
-    feed.not_before.filter(within).filter(|_| kept)
 }
 
 /// What an item's judgement depends on besides upstream, as text to compare.

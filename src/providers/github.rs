@@ -34,13 +34,14 @@
 mod answer;
 mod cursor;
 mod labels;
+mod limits;
 pub mod rows;
 mod session;
 mod sweep;
 mod talk;
 mod walk;
 
-use super::token::Tokens;
+use super::token::{Token, Tokens};
 use super::{Ask, Feed, Out, Provider, json, tell};
 use crate::config::checked::{GitHub, Source};
 use crate::engine::access::Policy;
@@ -51,6 +52,7 @@ use crate::engine::time::Time;
 use crate::mutant;
 use crate::net::{self, Client, Redirects};
 use cursor::{Cursor, Identity, Window};
+use limits::Limits;
 use rows::{Place, Row};
 use serde::Deserialize;
 use serde_json::Value;
@@ -147,15 +149,19 @@ impl GitHubProvider {
     }
 
     /// Begins a listing.
-    fn session(&self, known: &Cursor, ask: &Ask) -> Result<Session<'_>, Cut> {
+    fn session<'a>(
+        &'a self,
+        known: Option<&Cursor>,
+        token: Option<Token>,
+        limits: &'a mut Limits,
+    ) -> Session<'a> {
         let from = &self.config.token;
-        let token = self.tokens.read(ask).map_err(Cut::because)?;
         let base = &self.config.base_url;
-        Ok(Session {
+        Session {
             client: &self.client,
             // Where a repository was found under another name it is asked for by its number,
             // whoever takes the old name next.
-            repo: match &known.repo {
+            repo: match known.and_then(|known| known.repo.as_ref()) {
                 Some(Identity { id, name: Some(_) }) => format!("{base}/repositories/{id}"),
                 _ => format!("{base}/repos/{}", self.place.path),
             },
@@ -164,11 +170,11 @@ impl GitHubProvider {
                 || "the token (none is configured)".to_string(),
                 |from| from.to_string(),
             ),
-            now: ask.now,
+            limits,
             first_date: None,
             last_date: None,
             halved: 0,
-        })
+        }
     }
 }
 
@@ -176,9 +182,16 @@ impl Provider for GitHubProvider {
     fn list(&mut self, ask: &Ask, out: &mut dyn Out) -> Listing {
         let stored = ask.cursor.as_ref();
         let known = stored.and_then(|stored| Cursor::deserialize(stored).ok());
-        let listed = self
-            .session(known.as_ref().unwrap_or(&Cursor::default()), ask)
-            .and_then(|session| Look::new(self, session, ask, known.clone(), out).listing());
+        let token = match self.tokens.read(ask) {
+            Ok(token) => token,
+            Err(reason) => return Listing::Cut(Cut::because(reason)),
+        };
+        let host = net::host(&self.config.base_url).unwrap_or_default();
+        let mut limits = Limits::new(&host, token.as_ref(), ask);
+        let session = self.session(known.as_ref(), token, &mut limits);
+        let listed = Look::new(self, session, ask, known.clone(), out).listing();
+        // Nobody listens any more if this is not heard.
+        let _ = out.tell(Heard::Budget(limits.told(listed.is_ok())));
         match listed {
             Ok((next, missing)) => {
                 let cursor = match stored {

@@ -14,7 +14,8 @@
 //!   sources/<slug>.json          one per feed: cursor, open items
 //!   sources/<slug>.watch         when the feed was first watched, once more
 //!   sources/aside/               damaged ones, kept
-//!   hosts/                       rate limits by host; nothing is written there yet
+//!   hosts/<slug>.json            one per host and token that had to wait
+//!   hosts/aside/                 damaged ones, kept
 //!   runs/<slug>/<sink>/          receipts of one sink for one record
 //!   requests/                    what the ledger verbs asked for
 //!   log/events.jsonl             the event log; events.1.jsonl is the one before
@@ -128,6 +129,18 @@ impl Layout {
     #[must_use]
     pub fn hosts(&self) -> PathBuf {
         self.state_dir.join("hosts")
+    }
+
+    /// `STATE/hosts/<slug>.json`: what a host lets a token ask.
+    #[must_use]
+    pub fn host(&self, slug: &Slug) -> PathBuf {
+        self.hosts().join(format!("{slug}.json"))
+    }
+
+    /// `STATE/hosts/aside/`: damaged files of hosts.
+    #[must_use]
+    pub fn hosts_aside(&self) -> PathBuf {
+        self.hosts().join("aside")
     }
 
     /// `STATE/runs/`.

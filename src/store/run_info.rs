@@ -6,7 +6,8 @@
 //!   "started_at": "2026-08-05T10:00:00.000Z", "stop_asked_at": null, "stopped_at": null,
 //!   "last_cycle": { "at": "…", "duration_ms": 120, "items": 3, "delivered": 1, "failed": 0, "interrupted": false },
 //!   "next_cycle_at": "…", "pending": 0, "gave_up": 0, "store_error": null, "config_error": null,
-//!   "sources": [ { "name": "api", "ok": true, "error": null, "failing_since": null, "items": 3, "last_listing_at": "…" } ] }
+//!   "sources": [ { "name": "api", "ok": true, "error": null, "failing_since": null, "items": 3, "last_listing_at": "…" } ],
+//!   "hosts": [ { "host": "api.github.com", "token": "3fa9c1d20b7e4455", "limit": 5000, "remaining": 4890, … } ] }
 //! ```
 //!
 //! Written by the poller alone, while it holds the lock: first as soon as it
@@ -17,6 +18,7 @@
 //! that finds the file damaged takes it as missing.
 
 use super::{Layout, atomic};
+use crate::engine::host::Host;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::os::file::{self, Facts};
@@ -78,6 +80,9 @@ pub struct RunInfo {
     /// The sources, in the order of the config.
     #[serde(default)]
     pub sources: Vec<SourceInfo>,
+    /// What the trackers' hosts allow, each by token.
+    #[serde(default)]
+    pub hosts: Vec<Host>,
     /// Why nothing can be recorded at present, and so nothing is delivered.
     #[serde(default)]
     pub store_error: Option<String>,

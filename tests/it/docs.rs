@@ -2,7 +2,7 @@
 
 use crate::world::program::{Place, binary};
 use idempoll::engine::entry::TYPES;
-use idempoll::engine::feed::Feed;
+use idempoll::engine::host::Host;
 use idempoll::engine::time::Time;
 use idempoll::store::requests::{Request, Verb};
 use serde_json::{Value, json};
@@ -286,18 +286,14 @@ fn the_state_page_explains_every_key() {
     }
     assert!(files > 10);
     // What is there for a moment only, or with a tracker that asks to wait.
-    let feed = Feed {
-        not_before: Some(Time(1)),
-        asked_to_wait_at: Some(Time(1)),
-        ..Feed::new(Time(1))
-    };
     let item = "dir:inbox#1".parse().expect("a ref");
     let verb = Verb::Retry {
         item,
         delivery: Some("opened".into()),
     };
     let request = serde_json::to_value(Request::new(Time(1), verb)).expect("JSON");
-    keys(&serde_json::to_value(feed).expect("JSON"), "", &mut found);
+    let host = serde_json::to_value(Host::default()).expect("JSON");
+    keys(&host, "", &mut found);
     keys(&request, "", &mut found);
     let missing: Vec<&String> = found
         .iter()

@@ -5,13 +5,7 @@ use crate::engine::time::Time;
 use crate::net::{self, Answer};
 use crate::providers::json;
 use serde_json::Value;
-use std::time::{Duration, SystemTime};
-
-/// How long to wait when GitHub says "too many" without a usable time.
-const DEFAULT_WAIT: Duration = Duration::from_secs(60);
-
-/// No wait is longer: a nonsense header must not stop a source for good.
-const LONGEST_WAIT: Duration = Duration::from_secs(24 * 3600);
+use std::time::SystemTime;
 
 /// The server's clock when it answered.
 pub fn date(answer: &Answer) -> Option<Time> {
@@ -47,15 +41,14 @@ fn links(header: &str) -> Vec<(&str, &str)> {
     links
 }
 
-/// Why an answer other than 200 ends the listing. `now` is the local time, and
-/// `access` says what the request was let in with: `the token file …`.
-pub fn refusal(answer: &Answer, now: Time, access: &str) -> Cut {
+/// Why an answer other than 200 ends the listing. `not_before` is until when it has
+/// us wait, and `access` says what the request was let in with: `the token file …`.
+pub fn refusal(answer: &Answer, not_before: Option<Time>, access: &str) -> Cut {
     let what = format!("GET {}", net::path(&answer.url));
     let said = message(answer);
     let colon = if said.is_empty() { "" } else { ": " };
     let mut reason = format!("{what} answered {}{colon}{said}", answer.status);
-    if let Some(wait) = wait(answer, now, &said) {
-        let not_before = now.plus(wait.min(LONGEST_WAIT));
+    if let Some(not_before) = not_before {
         reason.push_str(&format!("; rate limited, waiting until {not_before}"));
         return Cut {
             reason,
@@ -108,42 +101,8 @@ pub fn unreadable(answer: &Answer, wanted: &str, why: &serde_json::Error) -> Cut
     })
 }
 
-/// How long to stay away, if that is what the answer says. GitHub says it with
-/// 403 as well as with 429, and not always with a header.
-fn wait(answer: &Answer, now: Time, said: &str) -> Option<Duration> {
-    // The server's own clock, so that ours being wrong does not matter.
-    let server_now = date(answer).unwrap_or(now);
-    let asked = answer.header("retry-after").map(|value| {
-        let value = value.trim();
-        value.parse().map(Duration::from_secs).unwrap_or_else(|_| {
-            http_date(value).map_or(DEFAULT_WAIT, |until| until.since(server_now))
-        })
-    });
-    match answer.status {
-        403 | 429 => {}
-        503 => return asked,
-        _ => return None,
-    }
-    if asked.is_some() {
-        return asked;
-    }
-    if answer.header("x-ratelimit-remaining").map(str::trim) == Some("0") {
-        let reset = answer
-            .header("x-ratelimit-reset")
-            .and_then(|value| value.trim().parse::<u64>().ok())
-            .map(|s| Time(s.saturating_mul(1000)).since(server_now));
-        // A second more, since the header has whole seconds.
-        return Some(reset.map_or(DEFAULT_WAIT, |d| d + Duration::from_secs(1)));
-    }
-    let said = said.to_lowercase();
-    let limited = ["secondary rate limit", "rate limit exceeded", "abuse"]
-        .iter()
-        .any(|words| said.contains(words));
-    (answer.status == 429 || limited).then_some(DEFAULT_WAIT)
-}
-
 /// GitHub's own words on an error, made fit to be shown.
-fn message(answer: &Answer) -> String {
+pub fn message(answer: &Answer) -> String {
     json::parse::<Value>(&json::mend(&answer.body))
         .ok()
         .and_then(|body| Some(shown(answer, body.get("message")?.as_str()?)))
@@ -172,7 +131,8 @@ fn harmless(text: &str) -> String {
     shown
 }
 
-fn http_date(text: &str) -> Option<Time> {
+/// A date as HTTP writes it.
+pub fn http_date(text: &str) -> Option<Time> {
     let date: SystemTime = httpdate::parse_http_date(text.trim()).ok()?;
     Some(Time::from(date))
 }

@@ -8,7 +8,6 @@
 //! item that got its label late.
 
 use super::Look;
-use super::answer;
 use super::cursor::before;
 use super::rows::{self, Row};
 use super::walk::{Linked, Page};
@@ -71,7 +70,7 @@ impl Look<'_> {
                 label.escape_debug(),
                 self.provider.place.path
             ))),
-            _ => Err(answer::refusal(&answer, self.ask.now, &self.session.access)),
+            _ => Err(self.session.refusal(&answer)),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::answer;
 use super::cursor::Tag;
+use super::limits::Limits;
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::net::{self, Answer, Client, Redirects, Secret};
-use std::time::Duration;
 
 /// What every request says besides the token.
 const HEADERS: &[(&str, &str)] = &[
@@ -28,8 +28,8 @@ pub struct Session<'a> {
     pub token: Option<Secret>,
     /// What lets us in, for the user: `the token file …`.
     pub access: String,
-    /// The local time at the start of the cycle.
-    pub now: Time,
+    /// What may be asked with it.
+    pub limits: &'a mut Limits,
     /// The server's clock at the first answer.
     pub first_date: Option<Time>,
     /// The server's clock at the last one.
@@ -85,6 +85,7 @@ impl Session<'_> {
         tag: Option<&Tag>,
         redirects: Redirects,
     ) -> Result<Answer, (Cut, Failed)> {
+        self.limits.ask().map_err(|cut| (cut, Failed::Otherwise))?;
         let mut headers = HEADERS.to_vec();
         if let Some(tag) = tag {
             headers.push(("If-None-Match", &tag.etag));
@@ -101,6 +102,7 @@ impl Session<'_> {
                 };
                 (Cut::because(Error::new(what, e).to_string()), failed)
             })?;
+        self.limits.answered(url, &answer);
         if let Some(date) = answer::date(&answer) {
             self.first_date.get_or_insert(date);
             self.last_date = Some(date);
@@ -125,12 +127,7 @@ impl Session<'_> {
 
     /// Why `answer` ends the listing.
     pub fn refusal(&self, answer: &Answer) -> Cut {
-        // The time this listing has taken by the server's clock, as we read none.
-        let elapsed = match (self.first_date, self.last_date) {
-            (Some(first), Some(last)) => last.since(first),
-            _ => Duration::ZERO,
-        };
-        answer::refusal(answer, self.now.plus(elapsed), &self.access)
+        answer::refusal(answer, self.limits.refuses(answer), &self.access)
     }
 
     /// A renamed repository answers from where it is now; asking there at once

@@ -245,6 +245,7 @@ impl World {
             feeds: vec![FeedSetup {
                 slug: Slug::feed("src", None, None),
                 template: item_ref(0),
+                host: None,
                 rules: Rules {
                     source: "src".into(),
                     sinks: self.script.sinks.clone(),
@@ -517,7 +518,11 @@ impl World {
                         None
                     }
                 }
-                Step::SetAside(_) | Step::Forget(_) | Step::Log(_) | Step::CycleEnded(_) => None,
+                Step::SetAside(_)
+                | Step::SaveHost(_)
+                | Step::Forget(_)
+                | Step::Log(_)
+                | Step::CycleEnded(_) => None,
             };
             if killed {
                 // Records written for later may or may not have made it.

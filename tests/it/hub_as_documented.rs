@@ -1,7 +1,9 @@
 //! The hub of `world/hub` behaves as GitHub is documented or was measured to.
 
-use crate::world::forge::Reply;
-use crate::world::hub::{Etags, Hub, New, START, Trace, Verdict, faults, replies};
+mod answers;
+mod changes;
+
+use crate::world::hub::{Hub, New, START};
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -227,35 +229,6 @@ fn cursors_lead_on_where_page_numbers_do_not() {
 }
 
 #[test]
-fn a_validator_stands_for_the_body_and_for_who_asks() {
-    let hub = with_issues(1);
-    let first = get(&hub, ISSUES);
-    let tag = first.header("etag").expect("a tag").to_string();
-    let left = first.remaining();
-    let again = get_if(&hub, ISSUES, &tag);
-    assert_eq!((again.status, again.body.len()), (304, 0));
-    assert_eq!(
-        (again.header("etag"), again.remaining()),
-        (Some(&*tag), left)
-    );
-    assert!(again.header("date").is_some());
-    let other = KNOWN.replace("t1", "t2") + &format!("If-None-Match: {tag}\r\n");
-    let other = ask(&hub, "GET", ISSUES, &other).expect("an answer");
-    assert_eq!(other.status, 200, "another token");
-    hub.lock().etags = Etags::Weak;
-    let weak = get(&hub, ISSUES);
-    assert_eq!(weak.header("etag"), Some(&*format!("W/{tag}")));
-    let again = get_if(&hub, ISSUES, &format!("W/{tag}"));
-    assert_eq!((again.status, again.header("etag")), (304, Some(&*tag)));
-    hub.lock().repo(REPO).comment(1, "sam", "news");
-    assert_eq!(get_if(&hub, ISSUES, &tag).status, 200);
-    hub.lock().always_304 = true;
-    assert_eq!(get_if(&hub, ISSUES, &tag).status, 304);
-    hub.lock().etags = Etags::None;
-    assert_eq!(get_if(&hub, ISSUES, &tag).header("etag"), None);
-}
-
-#[test]
 fn the_clock_is_the_hubs_own() {
     let hub = Hub::new();
     assert_eq!(
@@ -291,4 +264,53 @@ fn a_lagging_replica_answers_as_of_a_while_ago() {
     for _ in 0..20 {
         assert_eq!(get(&hub, COMMENTS).each("id"), [5001]);
     }
+}
+
+#[test]
+fn rows_of_one_second_may_come_in_any_order() {
+    let hub = Hub::new();
+    for _ in 0..9 {
+        hub.lock().repo(REPO).open(New::issue());
+    }
+    let numbers = || get(&hub, &format!("{ISSUES}?sort=updated&direction=asc")).numbers();
+    assert!(numbers().is_sorted());
+    hub.lock().shuffled_ties = true;
+    let numbers = numbers();
+    assert!(!numbers.is_sorted(), "{numbers:?}");
+    assert_eq!(numbers.len(), 9);
+}
+
+/// Figures and thousands of random worlds are made on it, so it must be quick.
+#[test]
+fn ten_thousand_items_and_thirty_thousand_comments_are_answered_quickly() {
+    let hub = Hub::new();
+    let mut world = hub.lock();
+    for _ in 0..10_000 {
+        world.advance(1);
+        let mut repo = world.repo(REPO);
+        let n = repo.open(New::issue().label("auto"));
+        for _ in 0..3 {
+            repo.comment(n, "sam", "and another thing");
+        }
+    }
+    drop(world);
+    let start = Instant::now();
+    let mut asked = 0;
+    for _ in 0..10 {
+        hub.lock().advance(1);
+        hub.lock().repo(REPO).comment(5000, "sam", "news");
+        for list in [ISSUES, COMMENTS] {
+            let page = get(
+                &hub,
+                &format!(
+                    "{list}?state=all&sort=updated&direction=asc&per_page=100&since=2026-08-05T11:00:00Z"
+                ),
+            );
+            assert_eq!(page.each("id").len(), 100);
+            asked += 1;
+        }
+    }
+    let each = start.elapsed() / asked;
+    println!("a page after a change: {each:?}");
+    assert!(each < Duration::from_millis(500), "{each:?}");
 }

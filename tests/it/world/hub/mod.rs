@@ -37,6 +37,7 @@
 )]
 
 mod access;
+mod accounts;
 mod edit;
 mod faces;
 pub mod faults;
@@ -51,7 +52,9 @@ use super::forge::{Asked, Forge, Logged};
 pub use access::Budget;
 pub use edit::{Edit, New};
 pub use rows::{Comment, Event, Item, Label, LineComment, Repo, Review, Trace, Verdict};
+pub use tables::Seen;
 
+use idempoll::engine::item::Kind;
 use idempoll::engine::time::Time;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -323,6 +326,8 @@ impl World {
     /// Moves an issue with its comments to another repository; says its number there.
     /// What carried over gets new ids.
     pub fn transfer(&mut self, from: &str, number: u64, to: &str) -> u64 {
+        let kind = self.repo(from).item(number).kind;
+        assert_eq!(kind, Kind::Issue, "only those are transferred");
         let moved = self.repo(from).take_out(number);
         let mut there = self.repo(to);
         let (repo, arrived) = (there.repo.id, there.put_in(moved));

@@ -2,18 +2,19 @@
 
 use super::faces::{Face, Shape};
 use super::lists::{Depth, Page, one_of, page, parameter, since};
-use super::rows::{Repo, Trace, Verdict, seconds};
+use super::rows::{Comment, Item, LineComment, Repo, Trace, Verdict, seconds};
 use super::tables::{Place, Seen};
 use super::{Etags, Name, World, access, replies};
 use crate::world::forge::{Asked, Reply};
 use idempoll::engine::item::Kind;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, UNIX_EPOCH};
 
 impl World {
-    /// Answers a request.
-    pub(super) fn answer(&mut self, asked: &Asked) -> Reply {
+    /// Answers a request; the server does it, and one who wants no server may.
+    pub fn answer(&mut self, asked: &Asked) -> Reply {
         if let Some(mut hook) = self.hook.take() {
             hook(self, asked);
             self.hook.get_or_insert(hook);
@@ -80,7 +81,7 @@ impl World {
             ("POST", ["app", "installations", _, "access_tokens"]) => self.mint(asked),
             ("GET", ["rate_limit"]) => self.rate_limit(asked),
             ("GET", ["user"]) => match access::token(asked) {
-                Some(_) => Reply::json(super::faces::myself()),
+                Some(_) => Reply::json(super::accounts::myself()),
                 None => replies::error(401, "Requires authentication"),
             },
             ("GET", ["repositories", id, rest @ ..]) => match id.parse() {
@@ -172,12 +173,17 @@ impl World {
         let labels: Vec<&str> = labels.into_iter().filter(|l| !l.is_empty()).collect();
         let tie = self.tie();
         let repo = self.repos.get_mut(&id).expect("it is visible");
-        let by = |item: &super::Item| match sort {
-            "updated" => item.updated,
-            "comments" => item.comments,
-            _ => item.created,
+        let by = |item: &Item| match sort {
+            "updated" => Some(item.updated),
+            "comments" => Some(item.comments),
+            _ => Some(item.created),
         };
         let order = repo.items.ordered(seen, sort, by, tie);
+        let order = match sort {
+            "updated" => from(&order, &since),
+            _ => &order,
+        };
+        let plain = sort == "updated" && state == "all" && labels.is_empty();
         let wanted = |number: u64| {
             let item = repo.items.seen(number, seen);
             item.is_some_and(|item| {
@@ -191,7 +197,7 @@ impl World {
                     })
             })
         };
-        let places = filtered(&order, descending, wanted);
+        let places = listed(order, descending, |number| plain || wanted(number));
         let always = self.cursors;
         let cut = page(asked, &places, descending, Depth::Cursors { always })?;
         Ok(self.list(asked, id, seen, Shape::Issue, &cut))
@@ -208,56 +214,69 @@ impl World {
         let tie = self.tie();
         let repo = self.repos.get_mut(&id).expect("it is visible");
         let order = match sort {
-            "updated" => repo.items.ordered(seen, "pulls", |i| i.pull_updated, tie),
-            _ => repo.items.ordered(seen, "created", |i| i.created, tie),
+            "updated" => {
+                let by = |i: &Item| is_pull(i).then_some(i.pull_updated);
+                repo.items.ordered(seen, "pulls by update", by, tie)
+            }
+            _ => {
+                let by = |i: &Item| is_pull(i).then_some(i.created);
+                repo.items.ordered(seen, "pulls by creation", by, tie)
+            }
         };
         let wanted = |number: u64| {
             let item = repo.items.seen(number, seen);
-            item.is_some_and(|item| {
-                item.kind == Kind::PullRequest && (state == "all" || (state == "open") == item.open)
-            })
+            item.is_some_and(|item| (state == "open") == item.open)
         };
-        let places = filtered(&order, descending, wanted);
+        let wanted = |number| state == "all" || wanted(number);
+        let places = listed(&order, descending, wanted);
         let cut = page(asked, &places, descending, Depth::Deep)?;
         Ok(self.list(asked, id, seen, Shape::PullRequest, &cut))
     }
 
     fn comments(&mut self, asked: &Asked, id: u64, seen: Seen) -> Result<Reply, Reply> {
-        let (sort, descending) = comment_order(asked)?;
-        let since = since(asked, self.since_exclusive)?;
         let tie = self.tie();
         let repo = self.repos.get_mut(&id).expect("it is visible");
-        let by = |c: &super::Comment| if sort == "updated" { c.updated } else { 0 };
-        let order = match sort {
-            "updated" => repo.comments.ordered(seen, sort, by, tie),
-            _ => repo.comments.ordered(seen, sort, by, |id| id),
-        };
-        let wanted = |id| {
-            let row = repo.comments.seen(id, seen);
-            row.is_some_and(|row| since(row.updated))
-        };
-        let places = filtered(&order, descending, wanted);
-        let cut = page(asked, &places, descending, Depth::Shallow)?;
-        Ok(self.list(asked, id, seen, Shape::Comment, &cut))
+        let by_update = |c: &Comment| Some(c.updated);
+        let by_update = repo.comments.ordered(seen, "updated", by_update, tie);
+        let by_id = repo.comments.ordered(seen, "id", |_| Some(0), |id| id);
+        self.of_all(asked, id, seen, Shape::Comment, [&by_update, &by_id])
     }
 
     fn line_comments(&mut self, asked: &Asked, id: u64, seen: Seen) -> Result<Reply, Reply> {
-        let (sort, descending) = comment_order(asked)?;
-        let since = since(asked, self.since_exclusive)?;
         let tie = self.tie();
         let repo = self.repos.get_mut(&id).expect("it is visible");
-        let by = |c: &super::LineComment| if sort == "updated" { c.updated } else { 0 };
-        let order = match sort {
-            "updated" => repo.line_comments.ordered(seen, sort, by, tie),
-            _ => repo.line_comments.ordered(seen, sort, by, |id| id),
+        let by_update = |c: &LineComment| (!c.draft).then_some(c.updated);
+        let by_update = repo.line_comments.ordered(seen, "updated", by_update, tie);
+        let by_id = |c: &LineComment| (!c.draft).then_some(0);
+        let by_id = repo.line_comments.ordered(seen, "id", by_id, |id| id);
+        self.of_all(asked, id, seen, Shape::LineComment, [&by_update, &by_id])
+    }
+
+    /// A list of a repository's comments: by id unless `sort` is given, and then
+    /// from the oldest on unless `direction` is.
+    fn of_all(
+        &self,
+        asked: &Asked,
+        id: u64,
+        seen: Seen,
+        shape: Shape,
+        [by_update, by_id]: [&[Place]; 2],
+    ) -> Result<Reply, Reply> {
+        let sort = one_of(asked, "sort", &["created", "updated"])?;
+        let descending = one_of(asked, "direction", &["asc", "desc"])? == "desc";
+        let descending = descending && asked.query("sort").is_some();
+        let since = since(asked, self.since_exclusive)?;
+        let recent = from(by_update, &since);
+        let places = if sort == "updated" {
+            listed(recent, descending, |_| true)
+        } else if recent.len() == by_update.len() {
+            listed(by_id, descending, |_| true)
+        } else {
+            let recent: BTreeSet<u64> = recent.iter().map(|place| place.2).collect();
+            listed(by_id, descending, |id| recent.contains(&id))
         };
-        let wanted = |id| {
-            let row = repo.line_comments.seen(id, seen);
-            row.is_some_and(|row| !row.draft && since(row.updated))
-        };
-        let places = filtered(&order, descending, wanted);
         let cut = page(asked, &places, descending, Depth::Shallow)?;
-        Ok(self.list(asked, id, seen, Shape::LineComment, &cut))
+        Ok(self.list(asked, id, seen, shape, &cut))
     }
 
     /// The lists of one item, by their ids.
@@ -344,15 +363,17 @@ impl World {
     }
 }
 
-/// How a repository's comments are ordered: by id unless `sort` is given, and
-/// then from the oldest on unless `direction` is.
-fn comment_order(asked: &Asked) -> Result<(&'static str, bool), Reply> {
-    let sort = one_of(asked, "sort", &["created", "updated"])?;
-    let descending = one_of(asked, "direction", &["asc", "desc"])? == "desc";
-    Ok((sort, descending && asked.query("sort").is_some()))
+fn is_pull(item: &Item) -> bool {
+    item.kind == Kind::PullRequest
 }
 
-fn filtered(order: &[Place], descending: bool, wanted: impl Fn(u64) -> bool) -> Vec<Place> {
+/// The end of an order by update that `since` lets through.
+fn from<'a>(order: &'a [Place], since: &impl Fn(u64) -> bool) -> &'a [Place] {
+    &order[order.partition_point(|place| !since(place.0))..]
+}
+
+/// The wanted rows, in the order they are listed in.
+fn listed(order: &[Place], descending: bool, wanted: impl Fn(u64) -> bool) -> Vec<Place> {
     let wanted = |place: &&Place| wanted(place.2);
     match descending {
         true => order.iter().rev().filter(wanted).copied().collect(),

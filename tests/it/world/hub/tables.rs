@@ -24,21 +24,26 @@ impl Seen {
 /// What an order goes by, what breaks a tie, and the row.
 pub type Place = (u64, u64, u64);
 
+/// As of how many changes, and what.
+type Order = (usize, Arc<Vec<Place>>);
+
 /// Rows by their ids, with every version each ever had; `None` is its absence.
 #[derive(Debug)]
 pub struct Table<T> {
     rows: BTreeMap<u64, Vec<(Time, Option<T>)>>,
-    changes: u64,
+    /// Which row each change was of.
+    changes: Vec<u64>,
     last_change: Time,
     /// Orders of the newest versions, each as of a number of changes.
-    orders: BTreeMap<&'static str, (u64, Arc<Vec<Place>>)>,
+    /// How ties are broken is part of an order's name.
+    orders: BTreeMap<(&'static str, u64), Order>,
 }
 
 impl<T> Default for Table<T> {
     fn default() -> Table<T> {
         Table {
             rows: BTreeMap::new(),
-            changes: 0,
+            changes: Vec::new(),
             last_change: Time::ZERO,
             orders: BTreeMap::new(),
         }
@@ -56,7 +61,7 @@ impl<T: Clone> Table<T> {
 
     fn add(&mut self, now: Time, id: u64, version: Option<T>) {
         self.rows.entry(id).or_default().push((now, version));
-        self.changes += 1;
+        self.changes.push(id);
         self.last_change = self.last_change.max(now);
     }
 
@@ -82,34 +87,48 @@ impl<T: Clone> Table<T> {
         rows.filter_map(move |(&id, versions)| Some((id, version(versions, seen)?)))
     }
 
-    /// Every row as of then in the order of `by`, which `name` stands for.
+    /// The rows as of then in the order of `by`, which `name` stands for; those
+    /// of which it says nothing are left out.
     pub fn ordered(
         &mut self,
         seen: Seen,
         name: &'static str,
-        by: impl Fn(&T) -> u64,
+        by: impl Fn(&T) -> Option<u64>,
         tie: impl Fn(u64) -> u64,
     ) -> Arc<Vec<Place>> {
-        let newest = seen.sees(self.last_change);
-        if let (true, Some((changes, order))) = (newest, self.orders.get(name))
-            && *changes == self.changes
-        {
-            return order.clone();
+        let place = |id, row: &T| Some((by(row)?, tie(id), id));
+        if !seen.sees(self.last_change) {
+            let places = self.all(seen).filter_map(|(id, row)| place(id, row));
+            let mut order: Vec<Place> = places.collect();
+            order.sort_unstable();
+            return Arc::new(order);
         }
-        let seen = if newest { Seen::Now } else { seen };
-        let rows = self.all(seen).map(|(id, row)| (by(row), tie(id), id));
-        let mut order: Vec<Place> = rows.collect();
-        order.sort_unstable();
-        let order = Arc::new(order);
-        if newest {
-            self.orders.insert(name, (self.changes, order.clone()));
-        }
+        let name = (name, tie(1));
+        let order = match self.orders.remove(&name) {
+            Some((changes, order)) if changes == self.changes.len() => order,
+            // Few changes since: what has moved is put where it belongs now.
+            Some((changes, mut order)) if self.changes.len() - changes < 8 => {
+                let moved = &self.changes[changes..];
+                let places = Arc::make_mut(&mut order);
+                places.retain(|(_, _, id)| !moved.contains(id));
+                for (at, &id) in moved.iter().enumerate() {
+                    let place = self.get(id).and_then(|row| place(id, row));
+                    if let (Some(place), false) = (place, moved[..at].contains(&id)) {
+                        places.insert(places.partition_point(|p| *p < place), place);
+                    }
+                }
+                order
+            }
+            _ => {
+                let rows = self.all(Seen::Now);
+                let mut order: Vec<Place> = rows.filter_map(|(id, row)| place(id, row)).collect();
+                order.sort_unstable();
+                Arc::new(order)
+            }
+        };
+        let entry = (self.changes.len(), order.clone());
+        self.orders.insert(name, entry);
         order
-    }
-
-    /// Forgets the orders, since ties are broken in another way from now on.
-    pub fn reorder(&mut self) {
-        self.orders.clear();
     }
 }
 

@@ -1,240 +1,12 @@
-//! What independent parties say of us, where `tests/judge` installed them: bodies that
-//! GitHub sent are read, and GitHub's own description of its API has nothing
-//! against what we ask, nor against what the forge of these tests answers.
+//! GitHub's own description of its API has nothing against what we ask, nor against what
+//! the forge of these tests answers, where `tests/judge` installed it and a judge.
 
 use crate::world::forge::{Forge, Reply};
 use crate::world::hub::{Hub, New, Trace, Verdict};
-use crate::world::judge::{self, Exchange, Judge};
-use crate::world::program::Place as Directory;
-use idempoll::engine::item::{Author, Channel, Comment, Kind, State};
-use idempoll::engine::time::Time;
-use idempoll::providers::github::rows::{self, Place, Row};
-use serde_json::value::RawValue;
+use crate::world::judge::{Exchange, Judge};
+use crate::world::program::{Answer, Place};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::path::{Path, PathBuf};
-
-/// What stands in the recorded bodies that we read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Recorded {
-    Issue,
-    PullRequest,
-    Comment,
-    Review,
-    ReviewComment,
-}
-
-impl Recorded {
-    const ALL: [Recorded; 5] = [
-        Recorded::Issue,
-        Recorded::PullRequest,
-        Recorded::Comment,
-        Recorded::Review,
-        Recorded::ReviewComment,
-    ];
-
-    /// What an object is, by its shape.
-    fn of(object: &Map<String, Value>) -> Option<Recorded> {
-        let has = |keys: &[&str]| keys.iter().all(|key| object.contains_key(*key));
-        if has(&["number", "title", "head"]) {
-            Some(Recorded::PullRequest)
-        } else if has(&["number", "labels_url", "comments_url"]) {
-            Some(Recorded::Issue)
-        } else if has(&["id", "issue_url", "body"]) {
-            Some(Recorded::Comment)
-        } else if has(&["id", "submitted_at", "pull_request_url"]) {
-            Some(Recorded::Review)
-        } else if has(&["id", "pull_request_review_id"]) {
-            Some(Recorded::ReviewComment)
-        } else {
-            None
-        }
-    }
-}
-
-/// Visits every object in a body, and the key it stands under.
-fn visit<'a>(value: &'a Value, key: &'a str, see: &mut dyn FnMut(&'a Map<String, Value>, &'a str)) {
-    match value {
-        Value::Object(object) => {
-            see(object, key);
-            for (key, value) in object {
-                visit(value, key, see);
-            }
-        }
-        Value::Array(values) => values.iter().for_each(|value| visit(value, key, see)),
-        _ => {}
-    }
-}
-
-/// The JSON files of a name below a directory.
-fn bodies(dir: &Path, name: &str) -> Vec<(PathBuf, Value)> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(dir).expect("a package").flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            found.extend(bodies(&path, name));
-        } else if path.ends_with(name) {
-            let text = fs::read(&path).expect("a file of a package");
-            found.push((path, serde_json::from_slice(&text).expect("it is JSON")));
-        }
-    }
-    found
-}
-
-fn text(value: &Value, key: &str) -> Option<String> {
-    value[key].as_str().map(str::to_string)
-}
-
-fn time(value: &Value, key: &str) -> Option<Time> {
-    value[key].as_str().map(|time| {
-        let read = time.parse();
-        read.unwrap_or_else(|e| panic!("{key} {time:?}: {e}"))
-    })
-}
-
-fn last_number(url: &Value) -> u64 {
-    let number = url.as_str().and_then(|url| url.rsplit('/').next());
-    number.and_then(|n| n.parse().ok()).expect("a number")
-}
-
-fn assert_author(author: &Author, object: &Value) {
-    let login = text(&object["user"], "login");
-    let bot = object["user"]["type"] == "Bot"
-        || login.as_ref().is_some_and(|login| login.ends_with("[bot]"));
-    assert_eq!(author.bot, bot);
-    assert_eq!(author.login, login);
-    assert_eq!(author.association, text(object, "author_association"));
-}
-
-fn assert_said(comment: &Comment, channel: Channel, object: &Value, made_at: &str) {
-    assert_eq!(comment.channel, channel);
-    assert_eq!(comment.id, object["id"].to_string());
-    assert_eq!(comment.body, text(object, "body").unwrap_or_default());
-    assert_eq!(Some(comment.created_at), time(object, made_at));
-    assert_eq!(comment.url, text(object, "html_url"));
-    assert_author(&comment.author, object);
-}
-
-/// Reads an object with the provider's readers, and checks what comes out: `false` if that
-/// is nothing, for it says not whether it is open.
-fn read(kind: Recorded, object: &Value) -> bool {
-    let raw = RawValue::from_string(object.to_string()).expect("it was JSON before");
-    match kind {
-        Recorded::Issue | Recorded::PullRequest => {
-            let place = Place {
-                host: None,
-                path: "octo/widgets".into(),
-            };
-            let item = rows::item(&Row::new(&raw, "number"), &place);
-            if object["state"].is_null() {
-                assert!(item.is_err_and(|e| e.contains("no state")));
-                return false;
-            }
-            let item = item.expect("an item");
-            let pull_request = match kind {
-                Recorded::PullRequest => object,
-                _ => &object["pull_request"],
-            };
-            assert_eq!(Some(item.item_ref.number), object["number"].as_u64());
-            assert_eq!(
-                item.kind,
-                match pull_request {
-                    Value::Null => Kind::Issue,
-                    _ => Kind::PullRequest,
-                }
-            );
-            assert_eq!(
-                item.state,
-                match (object["state"].as_str(), &pull_request["merged_at"]) {
-                    (Some("open"), _) => State::Open,
-                    (Some("closed"), Value::Null) => State::Closed,
-                    (Some("closed"), _) => State::Merged,
-                    (other, _) => panic!("the state {other:?}"),
-                }
-            );
-            assert_eq!(Some(item.title), text(object, "title"));
-            assert_eq!(item.body, text(object, "body").unwrap_or_default());
-            assert_eq!(item.url, text(object, "html_url"));
-            assert_eq!(item.created_at, time(object, "created_at"));
-            assert_eq!(item.closed_at, time(object, "closed_at"));
-            assert!(item.created_at.is_some());
-            let labels = object["labels"].as_array().into_iter().flatten();
-            let labels: Vec<_> = labels.map(|l| text(l, "name").expect("a name")).collect();
-            assert_eq!(item.labels, labels);
-            assert_author(&item.author, object);
-            assert_eq!(
-                Row::new(&raw, "number").updated_at,
-                time(object, "updated_at")
-            );
-        }
-        Recorded::Comment => {
-            let (number, comment) = rows::comment(&Row::new(&raw, "id")).expect("a comment");
-            assert_eq!(number, last_number(&object["issue_url"]));
-            assert_said(&comment, Channel::Comment, object, "created_at");
-        }
-        Recorded::ReviewComment => {
-            let (number, comment) = rows::review_comment(&Row::new(&raw, "id")).expect("a comment");
-            assert_eq!(number, last_number(&object["pull_request_url"]));
-            assert_said(&comment, Channel::ReviewComment, object, "created_at");
-            let details = &comment.details;
-            assert_eq!(
-                details.pull_request_review_id,
-                object["pull_request_review_id"].as_u64()
-            );
-            assert_eq!(details.in_reply_to_id, object["in_reply_to_id"].as_u64());
-            assert_eq!(details.path, text(object, "path"));
-            assert_eq!(details.diff_hunk, text(object, "diff_hunk"));
-        }
-        Recorded::Review => {
-            let review = rows::review(&Row::new(&raw, "id")).expect("a review");
-            let review = review.expect("a submitted review");
-            assert_said(&review, Channel::Review, object, "submitted_at");
-            assert_eq!(review.details.state, text(object, "state"));
-        }
-    }
-    true
-}
-
-/// Given every issue, pull request, comment, review and review comment in the bodies that
-/// GitHub and its Enterprise Server sent and others recorded, when the
-/// provider's readers read them, then each comes out as it is (C001, C002, C005).
-#[test]
-fn c001_c002_c005_what_github_sent_is_read() {
-    let Some(packages) = judge::packages("c001_c002_c005_what_github_sent_is_read") else {
-        return;
-    };
-    for (package, name, kinds) in [
-        ("webhooks-examples", "index.json", &Recorded::ALL[..]),
-        ("fixtures", "normalized-fixture.json", &[Recorded::Issue]),
-    ] {
-        let mut counts: BTreeMap<Recorded, u64> = BTreeMap::new();
-        let mut stateless = 0;
-        let bodies = bodies(&packages.join("node_modules/@octokit").join(package), name);
-        for (path, body) in &bodies {
-            visit(body, "", &mut |object, key| {
-                let value = Value::Object(object.clone());
-                if let Some(kind) = Recorded::of(object) {
-                    match std::panic::catch_unwind(|| read(kind, &value)) {
-                        Ok(true) => *counts.entry(kind).or_default() += 1,
-                        Ok(false) => stateless += 1,
-                        Err(_) => panic!("{kind:?} in {}: {value}", path.display()),
-                    }
-                } else if ["issue", "review", "pull_request"].contains(&key) {
-                    let what = format!("{key} in {}: {value}", path.display());
-                    assert!(!object.contains_key("id"), "not recognized: {what}");
-                }
-            });
-        }
-        for kind in kinds {
-            assert!(counts.contains_key(kind), "no {kind:?} in {package}");
-        }
-        let files = bodies.len();
-        println!(
-            "\njudged: {counts:?} read in {files} files of {package}; {stateless} without a state left alone"
-        );
-    }
-}
+use std::collections::BTreeSet;
 
 /// A user with all that the description demands.
 fn user(login: &str) -> Value {
@@ -331,6 +103,61 @@ fn the_judge_refuses_what_does_not_fit() {
     println!("\njudged: the judge refused {refused} of {refused} that do not fit");
 }
 
+/// Given a forge of ours in which things are hidden, gone, refused and out of reach, when it is
+/// asked for them, then what it says instead fits the description too.
+#[test]
+fn what_our_forge_answers_when_it_has_nothing_fits_githubs_description() {
+    const NAME: &str = "octo/widgets";
+    let Some(judge) =
+        Judge::of("what_our_forge_answers_when_it_has_nothing_fits_githubs_description")
+    else {
+        return;
+    };
+    let hub = Hub::new();
+    let (id, gone, hidden) = {
+        let mut world = hub.lock();
+        let mut repo = world.repo(NAME);
+        let gone = repo.open(New::issue());
+        let hidden = repo.open(New::issue());
+        repo.delete(gone, Trace::Gone);
+        repo.delete(hidden, Trace::Nothing);
+        let id = repo.repo.id;
+        world.create("octo/secrets");
+        world.revoke("octo/secrets");
+        (id, gone, hidden)
+    };
+    judge.judges(hub.url(), id, NAME);
+    let (gone, hidden) = (format!("issues/{gone}"), format!("issues/{hidden}"));
+    let mut asked = 0;
+    for (status, repo, what) in [
+        (410, NAME, gone.as_str()),
+        (404, NAME, &hidden),
+        (404, NAME, "labels/unheard-of"),
+        (422, NAME, "issues?state=all&per_page=100&page=100"),
+        (422, NAME, "issues/comments?per_page=100&page=500"),
+        (404, "octo/secrets", "issues"),
+        (404, "octo/secrets", "issues/comments"),
+        (404, "octo/nothing", "issues/1"),
+    ] {
+        let exchange = judge.ask(&format!("/repos/{repo}/{what}"));
+        assert_eq!(
+            (exchange.status, &exchange.objections[..]),
+            (status, &[][..]),
+            "{repo} {what}"
+        );
+        asked += 1;
+    }
+    hub.lock().only_tokens(["another"]);
+    for target in ["/rate_limit", "/user"] {
+        let exchange = judge.ask(target);
+        assert!(objections(&exchange).is_empty(), "{exchange:#?}");
+        asked += 1;
+    }
+    println!(
+        "\njudged: {asked} answers of a forge that has nothing to give fit GitHub's description"
+    );
+}
+
 /// What the program asks for, as the description calls it.
 const ENDPOINTS: [&str; 9] = [
     "/repos/{owner}/{repo}",
@@ -375,7 +202,7 @@ fn what_we_ask_and_what_our_forge_answers_fits_githubs_description() {
     judge.judges(hub.url(), id, NAME);
     // In one write, for several run at once.
     let script = "printf '%s\\n' \"$(cat)\" >> payloads.log";
-    let place = Directory::new(script);
+    let place = Place::new(script);
     let mut config = place.config(script);
     config["label"] = "agent".into();
     config["sources"] = json!([{ "name": "forge", "provider": "github", "repos": [NAME],
@@ -385,7 +212,7 @@ fn what_we_ask_and_what_our_forge_answers_fits_githubs_description() {
     let mut cycle = |what: &str| {
         let mut command = place.command(&["start", "--once", "-q"]);
         command.env("FORGE_TOKEN", "tok_5f3c9ab1e7d24680");
-        let said = crate::world::program::Answer::of(command.output().expect("it starts"));
+        let said = Answer::of(command.output().expect("it starts"));
         let new = judge.exchanges();
         for exchange in &new {
             let against = objections(exchange);

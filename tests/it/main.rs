@@ -23,6 +23,7 @@ mod lifecycle;
 mod lock_model;
 mod no_flock;
 mod pid1;
+mod recorded;
 mod reload;
 mod restarts;
 mod rooms;

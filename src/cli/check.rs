@@ -10,6 +10,7 @@ use crate::daemon::lifecycle::lacking;
 use crate::daemon::places::{check_state_dir, shared_with_others};
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::providers;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -109,15 +110,8 @@ impl Report {
             Some(TokenFrom::File(file)) => {
                 if let Err(e) = Secret::from_file(file) {
                     self.problems.push(format!("source '{name}': {e}"));
-                } else if let Ok(meta) = file.metadata()
-                    && meta.mode() & 0o077 != 0
-                {
-                    self.lines.push(format!(
-                        "warning: source '{name}': others can read the token in {} (mode {:o})",
-                        file.display(),
-                        meta.mode() & 0o777
-                    ));
                 }
+                self.read_by_others(name, "the token", file);
                 format!("token in {}", file.display())
             }
             Some(TokenFrom::Command(words)) => {
@@ -132,21 +126,30 @@ impl Report {
                 format!("token from '{}'", words[0])
             }
             Some(from @ TokenFrom::App(app)) => {
-                if let Err(e) = std::fs::File::open(&app.private_key_file) {
-                    self.problem(
-                        format!("source '{name}', private_key_file"),
-                        &app.private_key_file,
-                        e,
-                    );
-                }
+                self.read_by_others(name, "the private key", &app.private_key_file);
                 from.to_string()
             }
         };
+        if let Err(why) = providers::github::check_access(github) {
+            self.problems.push(format!("source '{name}': {why}"));
+        }
         format!(
             "github {} at {}, {token}",
             repos.join(", "),
             github.base_url
         )
+    }
+
+    fn read_by_others(&mut self, source: &str, secret: &str, file: &Path) {
+        if let Ok(meta) = file.metadata()
+            && meta.mode() & 0o077 != 0
+        {
+            self.lines.push(format!(
+                "warning: source '{source}': others can read {secret} in {} (mode {:o})",
+                file.display(),
+                meta.mode() & 0o777
+            ));
+        }
     }
 
     fn exec(&mut self, name: &str, exec: &Exec) {

@@ -32,6 +32,7 @@
 //! repository's number is compared with the one first seen.
 
 mod answer;
+pub mod app;
 mod cursor;
 mod labels;
 mod limits;
@@ -43,7 +44,7 @@ mod walk;
 
 use super::token::{Token, Tokens};
 use super::{Ask, Feed, Out, Provider, json, tell};
-use crate::config::checked::{GitHub, Source};
+use crate::config::checked::{GitHub, Source, TokenFrom};
 use crate::engine::access::Policy;
 use crate::engine::delivery::Slug;
 use crate::engine::item::{Channel, ItemRef, Kind, Sighting, State};
@@ -51,6 +52,7 @@ use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::mutant;
 use crate::net::{self, Client, Redirects};
+use app::AppTokens;
 use cursor::{Cursor, Identity, Window};
 use limits::Limits;
 use rows::{Place, Row};
@@ -83,8 +85,8 @@ pub struct GitHubProvider {
 /// One feed per repository of `source`.
 #[must_use]
 pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
-    let client = Client::default();
-    let tokens = Tokens::new(config.token.clone());
+    let client = Client::trusting(net::Limits::default(), config.ca_file.clone());
+    let tokens = Tokens::new(config.token.clone(), &client, &config.base_url);
     let repos = config.repos.iter();
     repos
         .map(|(owner, repo)| {
@@ -112,6 +114,19 @@ pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
         .collect()
 }
 
+/// Whether the certificates, the proxy and an App's key for `config` can be used; nothing is asked.
+///
+/// # Errors
+/// What cannot be used, and why.
+pub fn check_access(config: &GitHub) -> Result<(), String> {
+    let client = Client::trusting(net::Limits::default(), config.ca_file.clone());
+    if let Some(TokenFrom::App(app)) = &config.token {
+        AppTokens::new(app.clone(), client.clone(), &config.base_url).check()?;
+    }
+    let ready = client.check(&config.base_url);
+    ready.map_err(|e| e.to_string())
+}
+
 impl GitHubProvider {
     /// The repository `owner/repo` of `config`, asked through `client`, for the
     /// items `policy` wants.
@@ -130,12 +145,12 @@ impl GitHubProvider {
             .map(|host| host.replace(['[', ']'], "").replace(':', "."))
             .map(|host| host.trim_start_matches('.').to_string());
         GitHubProvider {
+            tokens: Tokens::new(config.token.clone(), &client, &config.base_url),
             client,
             place: Place {
                 host,
                 path: format!("{owner}/{repo}"),
             },
-            tokens: Tokens::new(config.token.clone()),
             config,
             policy,
         }
@@ -153,6 +168,7 @@ impl GitHubProvider {
         &'a self,
         known: Option<&Cursor>,
         token: Option<Token>,
+        cycle: Time,
         limits: &'a mut Limits,
     ) -> Session<'a> {
         let from = &self.config.token;
@@ -166,6 +182,8 @@ impl GitHubProvider {
                 _ => format!("{base}/repos/{}", self.place.path),
             },
             token: token.map(|token| token.secret),
+            tokens: &self.tokens,
+            cycle,
             access: from.as_ref().map_or_else(
                 || "the token (none is configured)".to_string(),
                 |from| from.to_string(),
@@ -188,7 +206,7 @@ impl Provider for GitHubProvider {
         };
         let host = net::host(&self.config.base_url).unwrap_or_default();
         let mut limits = Limits::new(&host, token.as_ref(), ask);
-        let session = self.session(known.as_ref(), token, &mut limits);
+        let session = self.session(known.as_ref(), token, ask.cycle, &mut limits);
         let listed = Look::new(self, session, ask, known.clone(), out).listing();
         // Nobody listens any more if this is not heard.
         let _ = out.tell(Heard::Budget(limits.told(listed.is_ok())));

@@ -1,14 +1,16 @@
 //! Where a token comes from: read once a cycle, for all feeds of a source.
 
 use super::Ask;
+use super::github::app::AppTokens;
 use crate::config::checked::TokenFrom;
 use crate::config::secret;
 use crate::engine::time::Time;
 use crate::error::Error;
-use crate::net::Secret;
+use crate::net::{Client, Secret};
 use crate::os::pid::Group;
 use crate::os::process;
 use std::io::Read as _;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,9 +34,21 @@ pub struct Token {
 /// The token of a source. Clones are one: whichever feed asks first in a cycle
 /// reads it for all of them, and what went wrong then is what all are told.
 #[derive(Debug, Clone)]
-pub struct Tokens {
-    from: Option<TokenFrom>,
-    last: Arc<Mutex<Option<Read>>>,
+pub struct Tokens(Arc<Mutex<Shared>>);
+
+#[derive(Debug)]
+struct Shared {
+    from: Option<Origin>,
+    last: Option<Read>,
+}
+
+/// Where a token comes from.
+#[derive(Debug)]
+enum Origin {
+    /// A place where it stands.
+    Place(TokenFrom),
+    /// A GitHub App, which is issued one.
+    App(Box<AppTokens>),
 }
 
 /// What was read last.
@@ -46,13 +60,16 @@ struct Read {
 }
 
 impl Tokens {
-    /// Nothing is read yet.
+    /// Nothing is read yet. An App asks the tracker with this base, through `client`.
     #[must_use]
-    pub fn new(from: Option<TokenFrom>) -> Tokens {
-        Tokens {
-            from,
-            last: Arc::default(),
-        }
+    pub fn new(from: Option<TokenFrom>, client: &Client, base_url: &str) -> Tokens {
+        let from = from.map(|from| match from {
+            TokenFrom::App(app) => {
+                Origin::App(Box::new(AppTokens::new(app, client.clone(), base_url)))
+            }
+            place => Origin::Place(place),
+        });
+        Tokens(Arc::new(Mutex::new(Shared { from, last: None })))
     }
 
     /// The token for a listing; `None` if none is configured.
@@ -60,26 +77,38 @@ impl Tokens {
     /// # Errors
     /// What is wrong with which place, in a sentence that never shows the token.
     pub fn read(&self, ask: &Ask) -> Result<Option<Token>, String> {
-        let Some(from) = &self.from else {
+        // A panic while reading leaves the token of an earlier cycle, which is not used.
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Shared { from, last } = &mut *shared;
+        let Some(from) = from else {
             return Ok(None);
         };
-        // A panic while reading leaves the token of an earlier cycle, which is not used.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let token = match &*last {
-            Some(read) if read.cycle == ask.cycle => read.token.clone(),
-            _ => {
-                let token = read(from).map(|secret| Token {
-                    name: secret.fingerprint(),
-                    secret,
-                });
-                *last = Some(Read {
-                    cycle: ask.cycle,
-                    token: token.clone(),
-                });
-                token
-            }
+        if let Some(read) = last.as_ref().filter(|read| read.cycle == ask.cycle) {
+            return read.token.clone().map(Some);
+        }
+        let token = match from {
+            Origin::Place(place) => read(place).map(|secret| Token {
+                name: secret.fingerprint(),
+                secret,
+            }),
+            Origin::App(app) => app.token(ask.now, ask.cycle),
         };
+        *last = Some(Read {
+            cycle: ask.cycle,
+            token: token.clone(),
+        });
         token.map(Some)
+    }
+
+    /// The tracker did not accept `token` in this cycle: an App is to get another
+    /// one. Other places are read anew at the next cycle anyway.
+    pub fn refused(&self, token: &Secret, cycle: Time) {
+        let mut shared = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Origin::App(app)) = &mut shared.from
+            && app.refused(token, cycle)
+        {
+            shared.last = None;
+        }
     }
 }
 
@@ -95,7 +124,7 @@ pub fn read(from: &TokenFrom) -> Result<Secret, String> {
             let output = command(words, DEADLINE).map_err(|e| format!("{from} {e}"))?;
             secret::Secret::from_bytes(&output, &from.to_string())
         }
-        TokenFrom::App(_) => return Err(format!("{from} cannot be used yet")),
+        TokenFrom::App(_) => return Err(format!("{from} is issued a token, which stands nowhere")),
     };
     let token = read.map_err(|e| e.to_string())?;
     Ok(Secret::new(token.expose()))
@@ -156,7 +185,18 @@ fn command(words: &[String], deadline: Duration) -> Result<Vec<u8>, String> {
             .map_err(|e| format!("cannot be waited for: {e}"))?;
         match (status, bytes.take()) {
             (Some(status), Some(bytes)) if status.success() => return Ok(bytes),
-            (Some(status), _) if !status.success() => return Err(format!("failed: {status}")),
+            (Some(status), _) if !status.success() => {
+                // gh's way to say that nobody has logged in.
+                let is_gh = Path::new(program).file_name() == Some("gh".as_ref());
+                let logged_out = is_gh && status.code() == Some(4);
+                let advice = match logged_out {
+                    true => {
+                        "; nobody is logged in there: gh auth login, or -h HOST if not to github.com"
+                    }
+                    false => "",
+                };
+                return Err(format!("failed: {status}{advice}"));
+            }
             (_, read) => bytes = read,
         }
     }
@@ -178,7 +218,6 @@ mod tests {
     use super::*;
     use crate::scratch::Scratch;
     use std::fs;
-    use std::path::Path;
 
     fn shell(script: &str) -> Vec<String> {
         ["sh", "-c", script].map(str::to_string).to_vec()
@@ -191,10 +230,14 @@ mod tests {
         }
     }
 
+    fn tokens_of(from: Option<TokenFrom>) -> Tokens {
+        Tokens::new(from, &Client::default(), "http://127.0.0.1:1")
+    }
+
     /// A token command that notes each run in `DIR/runs` and then does `rest`.
     fn noted(dir: &Path, rest: &str) -> Tokens {
         let script = format!("echo run >> '{}/runs'; {rest}", dir.display());
-        Tokens::new(Some(TokenFrom::Command(shell(&script))))
+        tokens_of(Some(TokenFrom::Command(shell(&script))))
     }
 
     fn runs(dir: &Path) -> usize {
@@ -217,7 +260,7 @@ mod tests {
             }
             assert_eq!(runs(&dir), ran);
         }
-        assert_eq!(Tokens::new(None).read(&ask(1)), Ok(None));
+        assert_eq!(tokens_of(None).read(&ask(1)), Ok(None));
     }
 
     /// Given a token command that fails, when three feeds ask in one cycle, then it ran

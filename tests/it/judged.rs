@@ -66,7 +66,7 @@ fn the_judge_refuses_what_does_not_fit() {
         change(issue.as_object_mut().expect("an issue"));
         let forge = Forge::start(move |_| Reply::json(json!([issue])));
         judge.judges(forge.url(), 7, "octo/widgets");
-        judge.ask(list)
+        judge.ask("GET", list)
     };
     let whole = with(|_| {});
     assert_eq!((whole.status, whole.objections), (200, Vec::new()));
@@ -98,7 +98,7 @@ fn the_judge_refuses_what_does_not_fit() {
         ("/repos/octo/widgets/tissues", 404, "tissues"),
         ("/repos/octo/widgets/issues?stat=all", 200, "stat"),
     ] {
-        refuses(judge.ask(target), status, reason);
+        refuses(judge.ask("GET", target), status, reason);
     }
     println!("\njudged: the judge refused {refused} of {refused} that do not fit");
 }
@@ -139,7 +139,7 @@ fn what_our_forge_answers_when_it_has_nothing_fits_githubs_description() {
         (404, "octo/secrets", "issues/comments"),
         (404, "octo/nothing", "issues/1"),
     ] {
-        let exchange = judge.ask(&format!("/repos/{repo}/{what}"));
+        let exchange = judge.ask("GET", &format!("/repos/{repo}/{what}"));
         assert_eq!(
             (exchange.status, &exchange.objections[..]),
             (status, &[][..]),
@@ -149,7 +149,7 @@ fn what_our_forge_answers_when_it_has_nothing_fits_githubs_description() {
     }
     hub.lock().only_tokens(["another"]);
     for target in ["/rate_limit", "/user"] {
-        let exchange = judge.ask(target);
+        let exchange = judge.ask("GET", target);
         assert!(objections(&exchange).is_empty(), "{exchange:#?}");
         asked += 1;
     }
@@ -159,7 +159,8 @@ fn what_our_forge_answers_when_it_has_nothing_fits_githubs_description() {
 }
 
 /// What the program asks for, as the description calls it.
-const ENDPOINTS: [&str; 9] = [
+const ENDPOINTS: [&str; 10] = [
+    "/app/installations/{installation_id}/access_tokens",
     "/repos/{owner}/{repo}",
     "/repos/{owner}/{repo}/issues",
     "/repos/{owner}/{repo}/issues/comments",
@@ -184,7 +185,7 @@ fn objections(exchange: &Exchange) -> Vec<&String> {
 
 /// Given a repository with everything in it that a repository may have, when the
 /// program polls it through the judge (the first listing,
-/// increments, more than a page of one second, idle cycles, a sweep with items closed, deleted and without their label), then every request
+/// increments, more than a page of one second, idle cycles, a sweep with items closed, deleted and without their label, and once as an App), then every request
 /// and every answer fits GitHub's description; and there is no kind of answer that the
 /// judge would let pass unseen.
 ///
@@ -297,6 +298,13 @@ fn what_we_ask_and_what_our_forge_answers_fits_githubs_description() {
     hub.lock().advance(180);
     cycle("and asking once more");
 
+    config["sources"][0]["app"] = json!({ "id": "Iv1.a", "installation_id": 42,
+        "private_key_file": concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/tls/app-pkcs8.key") });
+    let source = config["sources"][0].as_object_mut();
+    source.expect("set above").remove("token_env");
+    place.configure(&config);
+    cycle("as an app");
+
     let payloads = place.payloads();
     let events: Vec<&str> = payloads
         .iter()
@@ -320,17 +328,15 @@ fn what_we_ask_and_what_our_forge_answers_fits_githubs_description() {
     assert_eq!(asked, BTreeSet::from(ENDPOINTS));
     // Were an answer not looked at, one without anything would pass.
     for endpoint in ENDPOINTS {
-        let is_it = |e: &&Exchange| e.endpoint.as_deref() == Some(endpoint) && e.status == 200;
-        let target = &exchanges
-            .iter()
-            .find(is_it)
-            .expect("it was asked")
-            .asked
-            .target;
+        let is_it = |e: &&Exchange| {
+            e.endpoint.as_deref() == Some(endpoint) && [200, 201].contains(&e.status)
+        };
+        let Exchange { asked, status, .. } = exchanges.iter().find(is_it).expect("it was asked");
         for nothing in ["{}", "[{}]"] {
-            let forge = Forge::start(move |_| Reply::json(nothing));
+            let reply = Reply::json(nothing).status(*status);
+            let forge = Forge::start(move |_| reply.clone());
             judge.judges(forge.url(), id, NAME);
-            let exchange = judge.ask(target);
+            let exchange = judge.ask(&asked.method, &asked.target);
             assert_eq!(exchange.status, 500, "{nothing} passes for {endpoint}");
         }
     }

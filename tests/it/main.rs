@@ -6,6 +6,8 @@
     reason = "tests may spawn, print and look at the clock"
 )]
 
+mod access;
+mod app;
 mod bad_input;
 mod clocks;
 mod commands;
@@ -16,6 +18,7 @@ mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_provider;
+mod github_worlds;
 mod hub_as_documented;
 mod inherited;
 mod judged;

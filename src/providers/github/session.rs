@@ -7,9 +7,10 @@ use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::net::{self, Answer, Client, Redirects, Secret};
+use crate::providers::token::Tokens;
 
 /// What every request says besides the token.
-const HEADERS: &[(&str, &str)] = &[
+pub(super) const HEADERS: &[(&str, &str)] = &[
     ("Accept", "application/vnd.github+json"),
     ("X-GitHub-Api-Version", "2022-11-28"),
 ];
@@ -26,6 +27,10 @@ pub struct Session<'a> {
     pub repo: String,
     /// The token.
     pub token: Option<Secret>,
+    /// Where it came from, to say so if it is refused.
+    pub tokens: &'a Tokens,
+    /// The cycle it was read in.
+    pub cycle: Time,
     /// What lets us in, for the user: `the token file …`.
     pub access: String,
     /// What may be asked with it.
@@ -103,6 +108,9 @@ impl Session<'_> {
                 (Cut::because(Error::new(what, e).to_string()), failed)
             })?;
         self.limits.answered(url, &answer);
+        if let (401, Some(token)) = (answer.status, &self.token) {
+            self.tokens.refused(token, self.cycle);
+        }
         if let Some(date) = answer::date(&answer) {
             self.first_date.get_or_insert(date);
             self.last_date = Some(date);

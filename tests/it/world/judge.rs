@@ -144,9 +144,9 @@ impl Judge {
     }
 
     /// Asks for something without the program.
-    pub fn ask(&self, target: &str) -> Exchange {
+    pub fn ask(&self, method: &str, target: &str) -> Exchange {
         let asked = Asked {
-            method: "GET".into(),
+            method: method.into(),
             target: target.into(),
             headers: vec![
                 ("accept".into(), "application/json".into()),

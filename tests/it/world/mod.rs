@@ -5,6 +5,8 @@ pub mod forge;
 pub mod github;
 pub mod hub;
 pub mod judge;
+pub mod polled;
 pub mod program;
 pub mod sim;
 pub mod slowness;
+pub mod tls;

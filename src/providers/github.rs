@@ -37,7 +37,7 @@ mod cursor;
 pub mod inspect;
 mod labels;
 mod limits;
-mod rows;
+pub mod rows;
 mod session;
 mod sweep;
 mod talk;

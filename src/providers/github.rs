@@ -466,7 +466,8 @@ impl<'a> Look<'a> {
             && at.is_some_and(|at| !self.talk.knows_all_before(at))
             && !mutant::is("ends-told-at-once")
         {
-            return Ok(self.hold(number, row));
+            self.hold(number, row);
+            return Ok(());
         }
         let active = match self.told.contains_key(&number) {
             true => !self.ended.contains(&number),
@@ -478,7 +479,8 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         if wanted && !active && !self.label_times(row, &mut item)? {
-            return Ok(self.hold(number, row));
+            self.hold(number, row);
+            return Ok(());
         }
         self.told.insert(number, row.updated_at);
         if ended {

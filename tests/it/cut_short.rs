@@ -256,6 +256,8 @@ fn r4_2_cut_short_over_a_tracker_nothing_ends() {
     }
     assert_nothing_ended(&place, all, "all was well again");
     repo.lock().expect("unpoisoned").close(7);
+    // An end is told when a minute has passed over it.
+    repo.lock().expect("unpoisoned").now += 60;
     place.once().expect(0);
     let closed = ends(&place);
     assert_eq!(closed.len(), 1);

@@ -20,6 +20,8 @@ struct Kinds {
     flaps: bool,
     /// Comments and items deleted.
     deletions: bool,
+    /// How many items there are at most.
+    most: usize,
 }
 
 /// What happened to one item, as far as events depend on it. Times in seconds.
@@ -29,7 +31,6 @@ struct History {
     pull: bool,
     created: u64,
     labelled: Option<u64>,
-    unlabelled: Option<u64>,
     closed: Vec<u64>,
     reopened: Vec<u64>,
     deleted: bool,
@@ -47,6 +48,8 @@ struct World {
     kinds: Kinds,
     /// Nothing closes or loses its label any more: the end is near.
     calm: bool,
+    /// What happened during this cycle.
+    between: u32,
 }
 
 fn seconds(hub: &crate::world::hub::World) -> u64 {
@@ -62,6 +65,7 @@ impl World {
             drafts: Vec::new(),
             kinds,
             calm: false,
+            between: 0,
         }
     }
 
@@ -81,7 +85,7 @@ impl World {
         let who = |mine: bool| if mine { "sam" } else { "eve" };
         let roll = self.dice.roll(100);
         let Some(number) = self.pick().filter(|_| roll >= 12) else {
-            if self.items.len() < 8 {
+            if self.items.len() < self.kinds.most {
                 self.open(hub);
             }
             return;
@@ -176,8 +180,8 @@ impl World {
             95..97 if self.kinds.deletions => {
                 let comments = history.said.iter_mut();
                 let comment = comments
-                    .filter(|(key, (_, _, there))| *there && key.starts_with("comment/"))
-                    .next();
+                    .into_iter()
+                    .find(|(key, (_, _, there))| *there && key.starts_with("comment/"));
                 if let Some((key, (_, _, there))) = comment {
                     *there = false;
                     repo.delete_comment(key["comment/".len()..].parse().expect("a number"));
@@ -383,7 +387,9 @@ fn live_through(seed: u64) -> (u64, u64) {
     let lag = dice.chance(60);
     let drift = dice.chance(60);
     let faults = dice.chance(50);
+    let paged = dice.chance(40);
     let kinds = Kinds {
+        most: if paged { 30 } else { 8 },
         flaps: dice.chance(30),
         deletions: dice.chance(40),
     };
@@ -394,8 +400,11 @@ fn live_through(seed: u64) -> (u64, u64) {
         hub.seed(seed);
         hub.since_exclusive = dice.chance(30);
         hub.shuffled_ties = dice.chance(30);
+        if paged {
+            hub.largest_page = 2 + dice.roll(3) as usize;
+        }
         let mut world = world.lock().expect("unpoisoned");
-        for _ in 0..dice.roll(12) {
+        for _ in 0..dice.roll(if paged { 150 } else { 12 }) {
             world.happen(&mut hub);
         }
         hub.advance(300);
@@ -410,7 +419,9 @@ fn live_through(seed: u64) -> (u64, u64) {
         let world = world.clone();
         hub.between(move |hub, _| {
             let mut world = world.lock().expect("unpoisoned");
-            if !world.calm && odds.chance(25) && hub.answered > 1 {
+            // Not faster than it can be read, or no listing would ever end.
+            if !world.calm && world.between < 12 && odds.chance(25) {
+                world.between += 1;
                 world.happen(hub);
             }
         });
@@ -427,16 +438,14 @@ fn live_through(seed: u64) -> (u64, u64) {
             let mut skip = dice.roll(6);
             let list = move |asked: &crate::world::forge::Asked| {
                 // A single item that is not there once is another case.
-                let list = !asked
-                    .path()
-                    .rsplit('/')
-                    .next()
-                    .is_some_and(|n| n.parse::<u64>().is_ok());
+                let last = asked.path().rsplit('/').next().unwrap_or_default();
+                let list = last.parse::<u64>().is_err();
                 skip = skip.saturating_sub(1);
                 list && skip == 0
             };
             hub.lock().fault(1 + dice.roll(3) as usize, list, fault);
         }
+        world.lock().expect("unpoisoned").between = 0;
         let at = local(&hub);
         poller.cycle(at);
         trace(&hub, &poller);
@@ -447,7 +456,7 @@ fn live_through(seed: u64) -> (u64, u64) {
         {
             let mut hub = hub.lock();
             let mut world = world.lock().expect("unpoisoned");
-            for _ in 0..dice.roll(6) {
+            for _ in 0..dice.roll(if paged { 30 } else { 6 }) {
                 world.happen(&mut hub);
             }
             hub.advance([5, 60, 60, 150, 700][dice.roll(5) as usize]);

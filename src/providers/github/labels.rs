@@ -11,7 +11,7 @@ use super::Look;
 use super::cursor::before;
 use super::rows::{self, Row};
 use super::talk::is_young;
-use super::walk::{Linked, Page};
+use super::walk::rows_of_item;
 use crate::engine::item::{Item, State};
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
@@ -34,13 +34,14 @@ impl Look<'_> {
         if as_made || changed < before(self.watched(), Duration::from_secs(1)) {
             return Ok(true);
         }
-        let number = item.item_ref.number;
-        let url = format!("{}/issues/{number}/events?", self.session.repo);
-        let mut walk = Linked::new(url, "id", 100);
-        let mut changes = Vec::new();
-        while let Page::Rows(rows) = walk.next(&mut self.session, None)? {
-            changes.extend(rows.iter().filter_map(|row| rows::label_change(row, label)));
-        }
+        let list = format!("/issues/{}/events", item.item_ref.number);
+        let Some(events) = rows_of_item(&mut self.session, &list)? else {
+            return Ok(false);
+        };
+        let changes = events
+            .iter()
+            .filter_map(|row| rows::label_change(row, label));
+        let mut changes: Vec<(Time, bool)> = changes.collect();
         changes.sort_by_key(|(at, _)| *at);
         let (labelled_at, gaps) = history(&changes);
         item.labelled_at = labelled_at;

@@ -80,7 +80,10 @@ impl Session<'_> {
     pub fn sized(&self, url: &str, size: u32) -> String {
         match url.contains("per_page=") {
             true => url.to_string(),
-            false => format!("{url}&per_page={}", size >> self.halved),
+            false => {
+                let and = if url.contains('?') { '&' } else { '?' };
+                format!("{url}{and}per_page={}", size >> self.halved)
+            }
         }
     }
 

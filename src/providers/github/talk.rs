@@ -4,7 +4,7 @@ use super::LATE;
 use super::cursor::{Cursor, OVERLAP, Reading, Window, before};
 use super::rows::{self, Row};
 use super::session::Session;
-use super::walk::{Ascending, Linked, Page};
+use super::walk::{Ascending, Linked, Page, rows_of_item};
 use crate::engine::item::{Channel, Comment};
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
@@ -214,23 +214,22 @@ impl Talk {
     }
 
     fn reviews_of(&mut self, number: u64, session: &mut Session<'_>) -> Result<(), Cut> {
-        let url = format!("{}/pulls/{number}/reviews?", session.repo);
-        let mut walk = Linked::new(url, "id", 100);
+        let Some(rows) = rows_of_item(session, &format!("/pulls/{number}/reviews"))? else {
+            return Ok(());
+        };
         let old = before(self.windows.pulls.since, OVERLAP);
         let mut submitted = HashMap::new();
-        while let Page::Rows(rows) = walk.next(session, None)? {
-            for row in rows {
-                match rows::review(&row) {
-                    Ok(Some(review)) => {
-                        submitted.extend(row.key.map(|id| (id, review.created_at)));
-                        // An older one was told when its pull request changed by it.
-                        if !review.body.trim().is_empty() && review.created_at >= old {
-                            self.take_in(&row, number, review);
-                        }
+        for row in rows {
+            match rows::review(&row) {
+                Ok(Some(review)) => {
+                    submitted.extend(row.key.map(|id| (id, review.created_at)));
+                    // An older one was told when its pull request changed by it.
+                    if !review.body.trim().is_empty() && review.created_at >= old {
+                        self.take_in(&row, number, review);
                     }
-                    Ok(None) => {}
-                    Err(reason) => self.leave(&row, "/reviews", reason),
                 }
+                Ok(None) => {}
+                Err(reason) => self.leave(&row, "/reviews", reason),
             }
         }
         // A line comment of a review was said when the review was submitted.

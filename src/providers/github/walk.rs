@@ -168,6 +168,8 @@ pub struct Linked {
     key: &'static str,
     size: u32,
     asked: HashSet<String>,
+    /// Of the last answer.
+    status: u16,
     /// What was found.
     pub reading: Reading,
 }
@@ -179,6 +181,7 @@ impl Linked {
             next: Some(url),
             key,
             size,
+            status: 0,
             asked: HashSet::new(),
             reading: Reading::default(),
         }
@@ -195,6 +198,7 @@ impl Linked {
         let first = self.asked.is_empty();
         let tag = tag.filter(|tag| first && session.may_use(tag, &session.sized(&url, self.size)));
         let answer = session.get_page(&url, self.size, tag)?;
+        self.status = answer.status;
         if first {
             self.reading.date = answer::date(&answer);
         }
@@ -228,6 +232,24 @@ impl Linked {
     /// Reads no further.
     pub fn stop(&mut self) {
         self.next = None;
+    }
+}
+
+/// All rows of a list that belongs to one item, oldest first; `None` if the item is not there
+/// any more, or not yet where we asked.
+///
+/// # Errors
+/// When a page is not to be had or not to be understood, or leads away.
+pub fn rows_of_item(session: &mut Session<'_>, list: &str) -> Result<Option<Vec<Row>>, Cut> {
+    let mut walk = Linked::new(format!("{}{list}", session.repo), "id", SIZE);
+    let mut all = Vec::new();
+    loop {
+        match walk.next(session, None) {
+            Ok(Page::Rows(rows)) => all.extend(rows),
+            Ok(Page::NotModified | Page::End) => return Ok(Some(all)),
+            Err(_) if matches!(walk.status, 301 | 404 | 410) => return Ok(None),
+            Err(cut) => return Err(cut),
+        }
     }
 }
 

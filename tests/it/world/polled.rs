@@ -101,11 +101,6 @@ impl Polled {
         feed.watch_from.0 / 1000
     }
 
-    /// The items being worked on.
-    pub fn open(&self) -> Vec<u64> {
-        self.feed.iter().flat_map(|feed| feed.open.iter()).collect()
-    }
-
     /// The reasons of the log's entries of a type.
     pub fn said(&self, kind: &str) -> Vec<String> {
         let entries = self.log.iter().filter(|entry| entry.kind == kind);

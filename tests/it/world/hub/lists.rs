@@ -64,9 +64,10 @@ pub struct Page {
     pub links: Vec<(&'static str, String)>,
 }
 
-/// Cuts a page out of `places`, which are in the order they are listed in.
+/// Cuts a page of at most `largest` out of `places`, which are in the order they are listed in.
 pub fn page(
     asked: &Asked,
+    largest: usize,
     places: &[Place],
     descending: bool,
     depth: Depth,
@@ -75,7 +76,7 @@ pub fn page(
         let value = parameter(asked, key).and_then(|n| n.parse::<usize>().ok());
         value.filter(|&n| n > 0)
     };
-    let per_page = number("per_page").unwrap_or(30).min(100);
+    let per_page = number("per_page").unwrap_or(30).min(largest);
     let page = number("page").unwrap_or(1);
     let cursor = |key| match depth {
         Depth::Cursors { .. } => parameter(asked, key)

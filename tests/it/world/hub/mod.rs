@@ -151,6 +151,8 @@ pub struct World {
     pub lag: Duration,
     /// `Link`s of `/issues` carry `after=` and `before=` instead of page numbers.
     pub cursors: bool,
+    /// Rows on a page, whatever is asked for: 100 at GitHub, and fewer where many pages are wanted.
+    pub largest_page: usize,
     /// Rows of one second come in an order that has nothing to do with their ids.
     pub shuffled_ties: bool,
     /// A redirect names no query.
@@ -224,6 +226,7 @@ impl World {
             always_304: false,
             lag: Duration::ZERO,
             cursors: false,
+            largest_page: 100,
             shuffled_ties: false,
             bare_redirects: false,
             deletion_moves_item: false,

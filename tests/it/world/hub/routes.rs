@@ -199,7 +199,13 @@ impl World {
         };
         let places = listed(order, descending, |number| plain || wanted(number));
         let always = self.cursors;
-        let cut = page(asked, &places, descending, Depth::Cursors { always })?;
+        let cut = page(
+            asked,
+            self.largest_page,
+            &places,
+            descending,
+            Depth::Cursors { always },
+        )?;
         Ok(self.list(asked, id, seen, Shape::Issue, &cut))
     }
 
@@ -229,7 +235,7 @@ impl World {
         };
         let wanted = |number| state == "all" || wanted(number);
         let places = listed(&order, descending, wanted);
-        let cut = page(asked, &places, descending, Depth::Deep)?;
+        let cut = page(asked, self.largest_page, &places, descending, Depth::Deep)?;
         Ok(self.list(asked, id, seen, Shape::PullRequest, &cut))
     }
 
@@ -275,7 +281,13 @@ impl World {
             let recent: BTreeSet<u64> = recent.iter().map(|place| place.2).collect();
             listed(by_id, descending, |id| recent.contains(&id))
         };
-        let cut = page(asked, &places, descending, Depth::Shallow)?;
+        let cut = page(
+            asked,
+            self.largest_page,
+            &places,
+            descending,
+            Depth::Shallow,
+        )?;
         Ok(self.list(asked, id, seen, shape, &cut))
     }
 
@@ -313,7 +325,7 @@ impl World {
                 (rows.map(|(id, _)| place(id)).collect(), Shape::Review)
             }
         };
-        let cut = page(asked, &places, false, Depth::Deep)?;
+        let cut = page(asked, self.largest_page, &places, false, Depth::Deep)?;
         Ok(self.list(asked, id, seen, shape, &cut))
     }
 

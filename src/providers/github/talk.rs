@@ -14,8 +14,11 @@ use std::time::Duration;
 /// A row whose times differ by less was not changed after it was made.
 const SAME: Duration = Duration::from_secs(2);
 
-/// Pull requests on a page: their rows are long, and the newest few are all that is asked for.
+/// Pull requests on a page where none is expected to have moved: their rows are long.
 const PULLS: u32 = 30;
+
+/// And where some are.
+const MANY: u32 = 100;
 
 /// What was said since the last listing, by item, until it is told.
 ///
@@ -175,16 +178,41 @@ impl Talk {
         wants: &dyn Fn(u64, &Row) -> bool,
     ) -> Result<(), Cut> {
         let window = self.windows.pulls.clone();
-        let list = "/pulls?state=all&sort=updated&direction=desc";
-        let mut walk = Linked::new(format!("{}{list}", session.repo), "number", PULLS);
         // Line comments that were not public when they were made became so with their review.
         let mut moved: BTreeSet<u64> = self.drafted();
+        let (mut reading, pages) = self.moved(&window, session, wants, &mut moved)?;
+        if pages > 1 {
+            // A page from a replica behind the one before it leaves rows out between them.
+            let (again, _) = self.moved(&window, session, wants, &mut moved)?;
+            reading.saw(again.newest);
+        }
+        for number in moved {
+            self.reviews_of(number, session)?;
+        }
+        self.windows.pulls = window.after(&reading);
+        Ok(())
+    }
+
+    /// Reads which pull requests changed; says what that found, and on how many pages.
+    fn moved(
+        &mut self,
+        window: &Window,
+        session: &mut Session<'_>,
+        wants: &dyn Fn(u64, &Row) -> bool,
+        moved: &mut BTreeSet<u64>,
+    ) -> Result<(Reading, usize), Cut> {
+        let list = "/pulls?state=all&sort=updated&direction=desc";
+        // While nothing moves the first few rows say so, though they are long.
+        let size = if window.is_settled() { PULLS } else { MANY };
+        let mut walk = Linked::new(format!("{}{list}", session.repo), "number", size);
         let mut reading = Reading::default();
+        let mut pages = 0;
         loop {
             let rows = match walk.next(session, window.unchanged.as_ref())? {
                 Page::NotModified | Page::End => break,
                 Page::Rows(rows) => rows,
             };
+            pages += 1;
             reading.date = walk.reading.date;
             for row in rows {
                 self.repository = self.repository.or(rows::repository(&row));
@@ -206,11 +234,7 @@ impl Talk {
         if reading.newest.is_none() {
             reading.empty = walk.reading.empty.clone();
         }
-        for number in moved {
-            self.reviews_of(number, session)?;
-        }
-        self.windows.pulls = window.after(&reading);
-        Ok(())
+        Ok((reading, pages))
     }
 
     fn reviews_of(&mut self, number: u64, session: &mut Session<'_>) -> Result<(), Cut> {

@@ -153,6 +153,8 @@ pub struct World {
     pub cursors: bool,
     /// Rows on a page, whatever is asked for: 100 at GitHub, and fewer where many pages are wanted.
     pub largest_page: usize,
+    /// The same for `/pulls`.
+    pub largest_pull_page: usize,
     /// Rows of one second come in an order that has nothing to do with their ids.
     pub shuffled_ties: bool,
     /// A redirect names no query.
@@ -227,6 +229,7 @@ impl World {
             lag: Duration::ZERO,
             cursors: false,
             largest_page: 100,
+            largest_pull_page: 100,
             shuffled_ties: false,
             bare_redirects: false,
             deletion_moves_item: false,

@@ -235,7 +235,13 @@ impl World {
         };
         let wanted = |number| state == "all" || wanted(number);
         let places = listed(&order, descending, wanted);
-        let cut = page(asked, self.largest_page, &places, descending, Depth::Deep)?;
+        let cut = page(
+            asked,
+            self.largest_pull_page,
+            &places,
+            descending,
+            Depth::Deep,
+        )?;
         Ok(self.list(asked, id, seen, Shape::PullRequest, &cut))
     }
 

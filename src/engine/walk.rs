@@ -37,8 +37,9 @@ pub(super) struct Walk {
     held_back: bool,
     /// What is told now should have been told before: news among it was missed.
     again: bool,
-    /// How many events were.
+    /// How many events were, and of which item the first.
     missed: u64,
+    missed_first: Option<ItemRef>,
     errors: BTreeMap<String, String>,
     /// The host said before that it is not to be asked now, and it was not.
     unasked: bool,
@@ -140,6 +141,7 @@ impl Engine {
                 held_back: false,
                 again: false,
                 missed: 0,
+                missed_first: None,
                 unasked: false,
                 errors: BTreeMap::new(),
             });
@@ -338,8 +340,11 @@ impl Engine {
             }
         }
         // An item that vanished is for a sweep to find, but not what a list shows.
-        if let Some(walk) = self.walk.as_mut().filter(|walk| walk.again) {
+        if let Some(walk) = self.walk.as_mut().filter(|walk| walk.again)
+            && judged.queued > 0
+        {
             walk.missed += judged.queued as u64;
+            walk.missed_first.get_or_insert(sighting.item.item_ref);
         }
         self.judged(&slug, judged);
     }
@@ -420,7 +425,8 @@ impl Engine {
             let entry = Entry::new(now, "poll.missed")
                 .with("source", setup.rules.source.clone())
                 .with("feed", setup.slug.to_string())
-                .with("events", walk.missed);
+                .with("events", walk.missed)
+                .with("ref", walk.missed_first.as_ref().map(ToString::to_string));
             self.log(entry);
         }
         let health = &mut self.feeds[walk.feed].health;

@@ -516,7 +516,12 @@ fn trace(hub: &Hub, poller: &Polled) {
     if std::env::var_os("IDEMPOLL_SEED").is_some() {
         let now = seconds(&hub.lock());
         let whole = if poller.complete { "complete" } else { "cut" };
-        eprintln!("at {now}, {whole}: {:?} {}", poller.ids(), poller.cursor());
+        eprintln!(
+            "at {now}, {whole}: {:?} {} missed {}",
+            poller.ids(),
+            poller.cursor(),
+            poller.missed
+        );
         for logged in hub.log() {
             eprintln!("  {} {}", logged.asked.target, logged.status);
         }

@@ -36,6 +36,8 @@ pub struct Talk {
     waiting: BTreeMap<u64, Vec<Waiting>>,
     /// What was told already, as of when.
     told: BTreeMap<String, Time>,
+    /// Pull requests whose reviews could not be read: what depends on them waits.
+    unread: BTreeMap<u64, Option<Time>>,
     /// What this listing ever took in.
     taken: HashSet<(Channel, u64)>,
     /// Rows nobody can use: which one, and why.
@@ -78,9 +80,10 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Whether it can be told at the server's time `now`.
-    pub fn is_ready(&self, now: Option<Time>) -> bool {
-        !self.unsure || !is_young(self.updated_at, now)
+    /// Whether it can be told at the server's time `now`; `unread` if the reviews
+    /// of its pull request could not be read.
+    fn is_ready(&self, unread: bool, now: Option<Time>) -> bool {
+        !self.unsure || !unread && !is_young(self.updated_at, now)
     }
 }
 
@@ -102,6 +105,7 @@ impl Talk {
             limit,
             waiting: BTreeMap::new(),
             told: known.told.clone(),
+            unread: BTreeMap::new(),
             taken: HashSet::new(),
             odd: Vec::new(),
             horizon: None,
@@ -239,8 +243,11 @@ impl Talk {
 
     fn reviews_of(&mut self, number: u64, session: &mut Session<'_>) -> Result<(), Cut> {
         let Some(rows) = rows_of_item(session, &format!("/pulls/{number}/reviews"))? else {
+            let changed = self.pulls.get(&number).and_then(|row| row.updated_at);
+            self.unread.insert(number, changed);
             return Ok(());
         };
+        self.unread.remove(&number);
         let old = before(self.windows.pulls.since, OVERLAP);
         let mut submitted = HashMap::new();
         for row in rows {
@@ -326,7 +333,9 @@ impl Talk {
     /// told at the server's time `now`.
     pub fn take(&mut self, number: u64, now: Option<Time>) -> Vec<Comment> {
         let waiting = self.waiting.remove(&number).unwrap_or_default();
-        let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|w| w.is_ready(now));
+        let unread = self.unread.contains_key(&number);
+        let is_ready = |w: &Waiting| w.is_ready(unread, now);
+        let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
         if !rest.is_empty() {
             self.waiting.insert(number, rest);
         }
@@ -341,7 +350,8 @@ impl Talk {
     /// Whether anything that is ready waits for the item `number`.
     pub fn waits_for(&self, number: u64, now: Option<Time>) -> bool {
         let waiting = self.waiting.get(&number).into_iter().flatten();
-        waiting.into_iter().any(|w| w.is_ready(now))
+        let unread = self.unread.contains_key(&number);
+        waiting.into_iter().any(|w| w.is_ready(unread, now))
     }
 
     /// Drops what waits for an item and is not wanted.
@@ -374,6 +384,8 @@ impl Talk {
         };
         // A review is found by the change of its pull request, which came later than it.
         let reviews = left(Channel::Review).map(|at| before(at, OVERLAP));
+        let unread = self.unread.values().filter_map(|at| *at);
+        let reviews = reviews.into_iter().chain(unread).min();
         let windows = self.windows.clone();
         next.comments = windows.comments.reaching(left(Channel::Comment));
         let line = left(Channel::ReviewComment);

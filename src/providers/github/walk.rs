@@ -6,7 +6,7 @@
 //! walked by page numbers: the next request asks for what changed since the
 //! newest row of this one, a second earlier, for it is disputed whether `since`
 //! takes its own second in. Only where a page holds nothing but rows of one or two seconds
-//! is the next page followed as the server names it.
+//! are the next pages followed as the server names them, and read again until they bring nothing new.
 
 use super::answer;
 use super::cursor::{Reading, Tag, before, is_sane, stamp};
@@ -22,6 +22,9 @@ use std::time::Duration;
 
 /// A list longer than this is a mistake, ours or the server's.
 const MAX_PAGES: usize = 10_000;
+
+/// How often at most the pages of one second are read.
+const READ: u32 = 5;
 
 /// Rows on a page, as many as GitHub allows.
 const SIZE: u32 = 100;
@@ -49,6 +52,7 @@ pub struct Ascending {
     /// What was handed out and may come again.
     seen: HashMap<u64, Option<Time>>,
     asked: HashSet<String>,
+    run: Run,
     pages: usize,
     ended: bool,
     rows: usize,
@@ -66,6 +70,7 @@ impl Ascending {
             key,
             seen: HashMap::new(),
             asked: HashSet::new(),
+            run: Run::default(),
             pages: 0,
             ended: false,
             rows: 0,
@@ -112,19 +117,20 @@ impl Ascending {
             self.reading.saw(row.updated_at);
             newest = newest.max(row.updated_at.filter(|&at| is_sane(at, self.reading.date)));
         }
-        let next = answer::next_page(&answer);
-        self.ended = next.is_none();
-        if let Some(next) = next {
-            self.go_on(&answer, &next, newest)?;
-        } else if self.rows == 0 {
-            // Called so as it will be asked for the next time, wherever the repository is by now.
-            self.reading.empty = session.tag(&session.sized(&self.url(session), SIZE), &answer);
-        }
         let is_new = |row: &Row| match row.key {
             Some(key) => self.seen.insert(key, row.updated_at) != Some(row.updated_at),
             None => true,
         };
         let new: Vec<Row> = rows.into_iter().filter(is_new).collect();
+        self.run.found |= !new.is_empty();
+        let next = answer::next_page(&answer)
+            .map(|next| on_our_host(&answer, &next))
+            .transpose()?;
+        if next.is_none() && self.rows == 0 {
+            // Called so as it will be asked for the next time, wherever the repository is by now.
+            self.reading.empty = session.tag(&session.sized(&self.url(session), SIZE), &answer);
+        }
+        self.go_on(&answer, next, newest)?;
         if let Some(since) = self.since {
             self.seen.retain(|_, at| at.is_none_or(|at| at >= since));
         }
@@ -141,21 +147,59 @@ impl Ascending {
         format!("{}{}{}", session.repo, self.list, since.unwrap_or_default())
     }
 
-    fn go_on(&mut self, answer: &Answer, next: &str, newest: Option<Time>) -> Result<(), Cut> {
-        let next = on_our_host(answer, next)?;
+    fn go_on(
+        &mut self,
+        answer: &Answer,
+        next: Option<String>,
+        newest: Option<Time>,
+    ) -> Result<(), Cut> {
         let since = newest.map(|newest| before(newest, Duration::from_secs(1)));
-        if since > self.since && !mutant::is("pages-by-number") {
-            self.since = since;
-        } else {
-            if !self.asked.insert(next.clone()) || next == answer.url {
-                return Err(Cut::because(format!(
-                    "GET {} names a next page that was read already",
-                    net::path(&answer.url)
-                )));
+        let later = since.filter(|_| since > self.since && !mutant::is("pages-by-number"));
+        match (next, later) {
+            (Some(next), None) => {
+                if !self.asked.insert(next.clone()) || next == answer.url {
+                    return Err(Cut::because(format!(
+                        "GET {} names a next page that was read already",
+                        net::path(&answer.url)
+                    )));
+                }
+                self.run.paged = true;
+                self.link = Some(next);
             }
-            self.link = Some(next);
+            // Its pages are read until they bring nothing new: they drift.
+            _ if self.run.is_unsure() => {
+                self.asked.clear();
+                self.run = Run {
+                    read: self.run.read + 1,
+                    ..Run::default()
+                };
+            }
+            (Some(_), later) => {
+                self.asked.clear();
+                self.run = Run::default();
+                self.since = later;
+            }
+            (None, _) => self.ended = true,
         }
         endless(answer, self.pages)
+    }
+}
+
+/// A reading of what begins at one `since`.
+#[derive(Debug, Default)]
+struct Run {
+    /// It took several pages, as the server names them.
+    paged: bool,
+    /// It brought something new.
+    found: bool,
+    /// How often that was read before.
+    read: u32,
+}
+
+impl Run {
+    /// Whether something may have slipped between two of its pages.
+    fn is_unsure(&self) -> bool {
+        self.paged && self.read == 0 || self.found && (1..READ).contains(&self.read)
     }
 }
 

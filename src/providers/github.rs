@@ -197,6 +197,7 @@ impl GitHubProvider {
             first_date: None,
             last_date: None,
             halved: 0,
+            moved: false,
         }
     }
 }
@@ -310,6 +311,10 @@ impl<'a> Look<'a> {
         let mut next = known.clone();
         self.increment(&known, asks, &mut next)?;
         self.note_labels(&mut next);
+        if self.session.moved {
+            // What it is called now is said at once, and not only when it has news.
+            self.identify()?;
+        }
         let missing = self.sweep_if_due(&known, &mut next)?;
         next.repo = self.repo.clone();
         Ok((next, missing))

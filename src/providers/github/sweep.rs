@@ -116,6 +116,8 @@ impl Look<'_> {
                     self.tell(&row)?;
                 }
                 Err(Absent(_)) => {
+                    // Another repository of that name does not have it either.
+                    self.identify()?;
                     // Asked twice within minutes it counts as once.
                     missing.push(number);
                     next.missing.insert(number, now);

@@ -82,6 +82,15 @@ impl Polled {
         }
     }
 
+    /// Ends it, and starts it with another config over the same records.
+    pub fn reconfigure(&mut self, config: GitHub, policy: Policy) {
+        self.restart();
+        let (owner, repo) = config.repos[0].clone();
+        let client = Client::default();
+        self.provider = GitHubProvider::new(client, config, policy.clone(), &owner, &repo);
+        self.policy = policy;
+    }
+
     /// The names of what was delivered, in order.
     pub fn ids(&self) -> Vec<String> {
         let ids = self.delivered.iter().map(|p| &p["delivery_id"]);

@@ -217,7 +217,7 @@ impl Judging<'_> {
                 self.comments(sighting);
             }
             (Standing::Active, false) => {
-                self.comments(sighting);
+                self.comments_before_the_end(sighting);
                 // An end older than a damaged record was delivered before the damage.
                 if !open && item.closed_at.is_some_and(|at| at < self.rec.since) {
                     self.rec.standing = ended;
@@ -225,6 +225,7 @@ impl Judging<'_> {
                     let standing = if open { Standing::Gone } else { ended };
                     self.end(standing, item.closed_at);
                 }
+                self.comments(sighting);
             }
             (_, true) => {
                 self.open(item);
@@ -237,8 +238,9 @@ impl Judging<'_> {
             // Closed at first sight: the events are those of a poller that was there all along.
             (_, false) if is_new && self.was_open_while_watched(item) => {
                 self.open(item);
-                self.comments(sighting);
+                self.comments_before_the_end(sighting);
                 self.end(ended, item.closed_at);
+                self.comments(sighting);
             }
             (_, false) => {
                 self.rec.standing = ended;
@@ -335,9 +337,24 @@ impl Judging<'_> {
         self.watch_from.max(self.rec.since)
     }
 
+    /// Whether there is an end to tell depends on what was said before it, whenever we look.
+    fn comments_before_the_end(&mut self, sighting: &Sighting) {
+        let closed_at = sighting.item.closed_at;
+        let before = |c: &&Comment| closed_at.is_none_or(|at| c.created_at <= at);
+        self.judge_comments(sighting, sighting.comments.iter().filter(before));
+    }
+
     fn comments(&mut self, sighting: &Sighting) {
+        self.judge_comments(sighting, sighting.comments.iter());
+    }
+
+    fn judge_comments<'c>(
+        &mut self,
+        sighting: &Sighting,
+        comments: impl Iterator<Item = &'c Comment>,
+    ) {
         let since = self.since();
-        for comment in &sighting.comments {
+        for comment in comments {
             let key = comment.key();
             let known = self.rec.known.get(&key);
             if matches!(known, Some(Disposition::Queued | Disposition::Refused)) {

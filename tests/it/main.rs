@@ -19,6 +19,7 @@ mod engine_worlds;
 mod exec_sink;
 mod exec_world;
 mod github_cases;
+mod github_cost;
 mod github_provider;
 mod github_worlds;
 mod hub_as_documented;

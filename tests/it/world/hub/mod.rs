@@ -153,7 +153,7 @@ pub struct World {
     pub cursors: bool,
     /// Rows on a page, whatever is asked for: 100 at GitHub, and fewer where many pages are wanted.
     pub largest_page: usize,
-    /// The same for `/pulls`.
+    /// The same for what has no `since`: `/pulls`, and the lists of one item.
     pub largest_pull_page: usize,
     /// Rows of one second come in an order that has nothing to do with their ids.
     pub shuffled_ties: bool,

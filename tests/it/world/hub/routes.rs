@@ -331,7 +331,7 @@ impl World {
                 (rows.map(|(id, _)| place(id)).collect(), Shape::Review)
             }
         };
-        let cut = page(asked, self.largest_page, &places, false, Depth::Deep)?;
+        let cut = page(asked, self.largest_pull_page, &places, false, Depth::Deep)?;
         Ok(self.list(asked, id, seen, shape, &cut))
     }
 

@@ -1,0 +1,193 @@
+//! What polling GitHub costs, counted: requests, bytes, records written. `docs/performance.md` has the
+//! table this prints: `cargo test --test it github_cost -- --nocapture`.
+
+use crate::world::forge::Logged;
+use crate::world::hub::{Hub, New};
+use crate::world::polled::{Polled, config};
+use crate::world::program::Place;
+use idempoll::engine::access::Policy;
+use serde_json::json;
+
+const REPO: &str = "octo/widgets";
+
+fn policy() -> Policy {
+    Policy {
+        authorized_users: vec!["sam".into()],
+        label: Some("auto".into()),
+        max_retries: 3,
+        ..Policy::default()
+    }
+}
+
+/// A repository with so many labelled items, each with three old comments, an hour ago.
+fn hub(items: usize) -> Hub {
+    let hub = Hub::new();
+    let mut world = hub.lock();
+    for n in 0..items {
+        let new = if n % 5 == 0 {
+            New::pull_request()
+        } else {
+            New::issue()
+        };
+        let number = world.repo(REPO).open(new.by("sam").label("auto"));
+        for _ in 0..3 {
+            world.repo(REPO).comment(number, "sam", "said long ago");
+        }
+        world.advance(1);
+    }
+    world.advance(3600);
+    drop(world);
+    hub
+}
+
+fn cycle(hub: &Hub, poller: &mut Polled, after: u64) -> Vec<Logged> {
+    hub.lock().advance(after);
+    hub.log();
+    let now = hub.lock().now();
+    poller.cycle(now);
+    assert!(poller.complete, "{:?}", poller.said("poll.source_error"));
+    hub.log()
+}
+
+fn bytes(log: &[Logged]) -> u64 {
+    log.iter().map(|logged| logged.sent).sum()
+}
+
+fn of<'l>(log: &'l [Logged], end: &str) -> usize {
+    let path = |logged: &&'l Logged| logged.asked.path().ends_with(end);
+    log.iter().filter(path).count()
+}
+
+/// Given repositories of 10, 1,000 and 10,000 labelled items, when they are polled for the first
+/// time, when nothing happens, when somebody comments, and after a restart, then the
+/// first listing is pages of a hundred with nothing per item, and the rest costs the same for all three.
+#[test]
+fn what_a_cycle_costs_does_not_depend_on_how_many_items_there_are() {
+    let mut idle_costs = Vec::new();
+    let mut comment_costs = Vec::new();
+    for items in [10, 1_000, 10_000] {
+        let hub = hub(items);
+        let mut poller = Polled::new(hub.url(), policy());
+        let first = cycle(&hub, &mut poller, 0);
+        assert_eq!(poller.delivered.len(), items);
+        // A page begins a second before the end of the one before it.
+        let pages = items.div_ceil(98);
+        let beside = 1 + 4;
+        assert!(first.len() <= pages + beside, "{} requests", first.len());
+        assert_eq!(of(&first, "/events"), 0, "no item is asked for");
+        assert_eq!(of(&first, "/comments"), 2, "old comments are not read");
+        cycle(&hub, &mut poller, 60);
+        let saves = poller.saves;
+
+        let idle = cycle(&hub, &mut poller, 60);
+        assert!(idle.iter().all(|logged| logged.status == 304));
+        poller.restart();
+        let restarted = cycle(&hub, &mut poller, 60);
+        assert!(restarted.iter().all(|logged| logged.status == 304));
+        assert_eq!(restarted.len(), idle.len());
+        assert_eq!(poller.saves, saves, "an idle cycle writes nothing");
+        idle_costs.push((idle.len(), bytes(&idle)));
+
+        hub.lock().advance(30);
+        hub.lock().repo(REPO).comment(7, "sam", "something new");
+        let comment = cycle(&hub, &mut poller, 30);
+        let mut after = Vec::new();
+        loop {
+            let log = cycle(&hub, &mut poller, 60);
+            if log.iter().all(|logged| logged.status == 304) {
+                break;
+            }
+            after.push((log.len(), bytes(&log)));
+            assert!(after.len() < 6, "it gets quiet again");
+        }
+        assert_eq!(poller.delivered.len(), items + 1);
+        comment_costs.push((comment.len(), bytes(&comment), after.clone()));
+        eprintln!(
+            "{items} items: first {} requests, {} bytes; idle {} requests, {} bytes; a comment {} \
+             requests, {} bytes; then {after:?}",
+            first.len(),
+            bytes(&first),
+            idle.len(),
+            bytes(&idle),
+            comment.len(),
+            bytes(&comment),
+        );
+    }
+    assert_eq!(idle_costs[0].0, 3);
+    for (requests, sent) in &idle_costs {
+        assert_eq!(*requests, idle_costs[0].0);
+        // How much of the limit is left has more or fewer digits.
+        assert!(sent.abs_diff(idle_costs[0].1) < 20, "{idle_costs:?}");
+    }
+    for (requests, sent, _) in &comment_costs {
+        assert!(*requests <= idle_costs[0].0 + 2);
+        // A row's numbers have more digits where there are more items.
+        assert!(*sent < comment_costs[0].1 + 200, "{comment_costs:?}");
+    }
+}
+
+/// Given a repository of which only the issues are watched, when nothing happens, then a
+/// cycle is one request, and a comment costs two more.
+#[test]
+fn with_issues_alone_an_idle_cycle_is_one_request() {
+    let hub = hub(100);
+    let mut only = config(hub.url());
+    only.pull_requests = false;
+    let mut poller = Polled::of(only, policy());
+    cycle(&hub, &mut poller, 0);
+    cycle(&hub, &mut poller, 60);
+    let idle = cycle(&hub, &mut poller, 60);
+    assert_eq!(idle.len(), 1);
+    assert_eq!(idle[0].status, 304);
+    hub.lock().repo(REPO).comment(7, "sam", "something new");
+    assert_eq!(cycle(&hub, &mut poller, 0).len(), 3);
+}
+
+/// Given an item that gets its label late, when it is listed, then its events are asked for, once.
+#[test]
+fn a_late_label_costs_one_request() {
+    let hub = hub(10);
+    let mut poller = Polled::new(hub.url(), policy());
+    cycle(&hub, &mut poller, 0);
+    let number = hub.lock().repo(REPO).open(New::issue().by("sam"));
+    cycle(&hub, &mut poller, 60);
+    hub.lock().repo(REPO).label(number, "auto");
+    assert_eq!(of(&cycle(&hub, &mut poller, 60), "/events"), 1);
+    for _ in 0..4 {
+        assert_eq!(of(&cycle(&hub, &mut poller, 60), "/events"), 0);
+    }
+}
+
+/// The most memory a process ever used, in KiB.
+fn high_water(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
+    kib.and_then(|kib| kib.trim().parse().ok())
+        .expect("a number")
+}
+
+/// Given repositories of 10, 1,000 and 10,000 labelled items and a sink that does not get on, when
+/// they are listed for the first time, then memory grows by little for each item that waits.
+#[test]
+fn memory_of_a_first_cycle() {
+    let mut used = Vec::new();
+    for items in [10, 1_000, 10_000] {
+        let hub = hub(items);
+        let script = "while [ ! -e go ]; do sleep 0.1; done";
+        let place = Place::new(script);
+        let mut config = place.config(script);
+        config["authorized_users"] = json!(["sam"]);
+        config["max_concurrent_deliveries"] = 1.into();
+        config["sources"] = json!([{ "name": "forge", "provider": "github", "repos": [REPO],
+            "base_url": hub.url(), "label": "auto", "sinks": ["log"] }]);
+        hub.lock().limits_off();
+        place.configure(&config);
+        let mut poller = place.start();
+        place.until("all is listed", || place.pending() == items);
+        used.push(high_water(poller.pid()));
+        place.write("go", "");
+        poller.kill();
+    }
+    eprintln!("memory with 10, 1,000 and 10,000 items waiting: {used:?} KiB");
+}

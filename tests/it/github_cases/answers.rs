@@ -302,7 +302,7 @@ fn c030_losing_all_at_once_is_reported_and_not_acted_on() {
     case.cycle_after(60);
     case.settle();
     let mut hub = case.hub.lock();
-    hub.spoil(ALWAYS, for_open_items, |reply| with_rows(reply, Vec::clear));
+    hub.spoil(ALWAYS, on("/issues"), |reply| with_rows(reply, Vec::clear));
     let by_itself = |asked: &crate::world::forge::Asked| {
         asked
             .path()

@@ -246,8 +246,9 @@ pub fn config(url: &str) -> GitHub {
         base_url: url.to_string(),
         issues: true,
         pull_requests: true,
-        // Any variable that is set for the tests and has no blanks in it.
-        token: Some(TokenFrom::Env("CARGO_PKG_NAME".into())),
+        token: Some(TokenFrom::File(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/http/token").into(),
+        )),
         ca_file: None,
         sweep: Duration::from_secs(3600),
     }

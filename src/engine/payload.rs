@@ -4,6 +4,7 @@ use super::delivery::{EventKind, Key, delivery_id};
 use super::item::{Channel, Comment, Details, Item, ItemRef, Kind, State};
 use super::record::Seen;
 use super::time::Time;
+use crate::mutant;
 use serde::Serialize;
 use std::sync::Arc;
 
@@ -144,6 +145,10 @@ impl Comment {
     /// Its event's key: `comment/1234`.
     #[must_use]
     pub fn key(&self) -> Key {
-        Key(format!("{}/{}", self.channel.event(), self.id).into())
+        let event = match mutant::is("surfaces-share-ids") {
+            true => EventKind::Comment,
+            false => self.channel.event(),
+        };
+        Key(format!("{event}/{}", self.id).into())
     }
 }

@@ -216,7 +216,10 @@ impl Engine {
                 walk.sighting = Some((slug, sighting));
             }
             Heard::Unreadable { what, reason } => {
-                let said = self.feeds[walk.feed].health.item_errors.get(&what) == Some(&reason);
+                let before = &self.feeds[walk.feed].health.item_errors;
+                let said = [before, &walk.errors]
+                    .iter()
+                    .any(|errors| errors.get(&what) == Some(&reason));
                 walk.errors.insert(what.clone(), reason.clone());
                 // Said once, not at every cycle.
                 if !said {

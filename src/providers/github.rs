@@ -186,7 +186,9 @@ impl GitHubProvider {
             // Where a repository was found under another name it is asked for by its number,
             // whoever takes the old name next.
             repo: match known.and_then(|known| known.repo.as_ref()) {
-                Some(Identity { id, name: Some(_) }) => format!("{base}/repositories/{id}"),
+                Some(Identity { id, name: Some(_) }) if !mutant::is("renamed-asked-by-name") => {
+                    format!("{base}/repositories/{id}")
+                }
                 _ => format!("{base}/repos/{}", self.place.path),
             },
             token: token.map(|token| token.secret),
@@ -197,6 +199,7 @@ impl GitHubProvider {
             first_date: None,
             last_date: None,
             halved: 0,
+            moved: false,
         }
     }
 }
@@ -310,6 +313,10 @@ impl<'a> Look<'a> {
         let mut next = known.clone();
         self.increment(&known, asks, &mut next)?;
         self.note_labels(&mut next);
+        if self.session.moved {
+            // What it is called now is said at once, and not only when it has news.
+            self.identify()?;
+        }
         let missing = self.sweep_if_due(&known, &mut next)?;
         next.repo = self.repo.clone();
         Ok((next, missing))
@@ -360,7 +367,7 @@ impl<'a> Look<'a> {
             // A comment changes its item, so where no item changed nothing was said, but
             // in reviews and on lines.
             let asks = Asks {
-                comments: asks.comments || !rows.is_empty(),
+                comments: asks.comments || !rows.is_empty() && !mutant::is("comments-not-asked"),
                 ..asks
             };
             self.talk.ask(asks);

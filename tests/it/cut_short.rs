@@ -245,7 +245,7 @@ fn r4_2_cut_short_over_a_tracker_nothing_ends() {
 
     set(Mood::Well);
     place.once().expect(0);
-    for _ in 0..3 {
+    for _ in 0..5 {
         // Only one changes, and so nothing is said about any other: that is no end.
         let mut repo = repo.lock().expect("unpoisoned");
         repo.now += 600;

@@ -18,6 +18,7 @@ mod docs;
 mod engine_worlds;
 mod exec_sink;
 mod exec_world;
+mod github_cases;
 mod github_cost;
 mod github_provider;
 mod github_worlds;

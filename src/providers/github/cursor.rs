@@ -11,6 +11,7 @@
 //! All times are the tracker's.
 
 use crate::engine::time::Time;
+use crate::mutant;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -154,18 +155,26 @@ impl Window {
                 ..self.clone()
             };
         };
+        let overlap = match mutant::is("window-without-overlap") {
+            true => Duration::ZERO,
+            false => OVERLAP,
+        };
         let settled = reading.date.is_some_and(|date| {
-            date >= seen.plus(OVERLAP) && reading.newest.is_none_or(|n| n <= seen)
+            let waited = date >= seen.plus(OVERLAP) || mutant::is("settled-at-once");
+            waited && reading.newest.is_none_or(|n| n <= seen)
         });
         let (since, newest) = if settled {
             (whole(seen.plus(Duration::from_secs(1))), None)
         } else {
-            (whole(before(seen, OVERLAP)), newest)
+            (whole(before(seen, overlap)), newest)
         };
         Window {
             since: since.max(self.since),
             newest,
-            unchanged: None,
+            unchanged: match mutant::is("full-page-trusted") {
+                true => reading.empty.clone(),
+                false => None,
+            },
         }
     }
 

@@ -74,6 +74,7 @@ pub fn inspect(
             first_date: None,
             last_date: None,
             halved: 0,
+            moved: false,
         },
         source,
         config,

@@ -15,6 +15,7 @@ use super::walk::rows_of_item;
 use crate::engine::item::{Item, State};
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
+use crate::mutant;
 use crate::net::Redirects;
 use std::time::Duration;
 
@@ -31,7 +32,10 @@ impl Look<'_> {
         let changed = row.updated_at.unwrap_or(self.ask.now);
         let as_made = item.created_at.is_some_and(|at| changed <= at.plus(MADE));
         // A second less, since the tracker counts in whole ones.
-        if as_made || changed < before(self.watched(), Duration::from_secs(1)) {
+        if mutant::is("label-times-not-asked")
+            || as_made
+            || changed < before(self.watched(), Duration::from_secs(1))
+        {
             return Ok(true);
         }
         let list = format!("/issues/{}/events", item.item_ref.number);
@@ -70,7 +74,7 @@ impl Look<'_> {
         let Some(label) = self.provider.policy.label.clone() else {
             return Ok(());
         };
-        if self.label_stands || crate::mutant::is("label-need-not-exist") {
+        if self.label_stands || mutant::is("label-need-not-exist") {
             return Ok(());
         }
         let url = format!("{}/labels/{}", self.session.repo, in_path(&label));

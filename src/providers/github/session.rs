@@ -41,6 +41,8 @@ pub struct Session<'a> {
     pub last_date: Option<Time>,
     /// How often the server failed at a page of the size before.
     pub halved: u32,
+    /// The repository was found elsewhere.
+    pub moved: bool,
 }
 
 impl Session<'_> {
@@ -151,6 +153,7 @@ impl Session<'_> {
             && let Some(repo) = answered.strip_suffix(tail)
         {
             self.repo = repo.to_string();
+            self.moved = true;
         }
     }
 }

@@ -41,9 +41,16 @@ impl Look<'_> {
         let now = self.clock();
         let every = self.provider.config.sweep;
         if known.swept_at.is_some_and(|at| now < at.plus(every)) {
+            let apart = match mutant::is("asked-again-at-once") {
+                true => Duration::ZERO,
+                false => APART,
+            };
             let due = known.missing.iter();
             let due = due
-                .filter(|(number, at)| self.ask.open.contains(**number) && now >= at.plus(APART));
+                .filter(|(number, at)| self.ask.open.contains(**number) && now >= at.plus(apart));
+            if mutant::is("silence-is-an-end") {
+                return Ok(self.absent(&Runs::default()));
+            }
             let due: Vec<u64> = due.map(|(number, _)| *number).collect();
             return self.ask_for(&due, next);
         }
@@ -61,7 +68,9 @@ impl Look<'_> {
             comments: true,
             reviews: self.provider.config.pull_requests,
         };
-        self.increment(&from, asks, &mut Cursor::default())?;
+        if !mutant::is("sweep-reads-nothing-again") {
+            self.increment(&from, asks, &mut Cursor::default())?;
+        }
         let listed = self.open_items(false)?;
         next.swept_at = Some(now);
         self.look_for_absent(listed, next)
@@ -116,8 +125,11 @@ impl Look<'_> {
                     self.tell(&row)?;
                 }
                 Err(Absent(_)) => {
+                    // Another repository of that name does not have it either.
+                    self.identify()?;
                     // Asked twice within minutes it counts as once.
                     missing.push(number);
+                    missing.extend(mutant::is("one-ask-is-enough").then_some(number));
                     next.missing.insert(number, now);
                 }
             }

@@ -8,6 +8,7 @@ use super::walk::{Ascending, Linked, Page, rows_of_item};
 use crate::engine::item::{Channel, Comment};
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
+use crate::mutant;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
@@ -270,7 +271,9 @@ impl Talk {
                 .pull_request_review_id
                 .and_then(|id| submitted.get(&id))
             {
-                waiting.comment.created_at = waiting.comment.created_at.max(*at);
+                if !mutant::is("drafts-at-draft-time") {
+                    waiting.comment.created_at = waiting.comment.created_at.max(*at);
+                }
                 waiting.unsure = false;
             }
         }

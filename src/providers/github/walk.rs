@@ -126,7 +126,7 @@ impl Ascending {
         let next = answer::next_page(&answer)
             .map(|next| on_our_host(&answer, &next))
             .transpose()?;
-        if next.is_none() && self.rows == 0 {
+        if next.is_none() && self.rows == 0 || self.pages == 1 && mutant::is("full-page-trusted") {
             // Called so as it will be asked for the next time, wherever the repository is by now.
             self.reading.empty = session.tag(&session.sized(&self.url(session), SIZE), &answer);
         }
@@ -199,7 +199,8 @@ struct Run {
 impl Run {
     /// Whether something may have slipped between two of its pages.
     fn is_unsure(&self) -> bool {
-        self.paged && self.read == 0 || self.found && (1..READ).contains(&self.read)
+        let unsure = self.paged && self.read == 0 || self.found && (1..READ).contains(&self.read);
+        unsure && !mutant::is("pages-read-once")
     }
 }
 

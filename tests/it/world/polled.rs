@@ -82,6 +82,15 @@ impl Polled {
         }
     }
 
+    /// Ends it, and starts it with another config over the same records.
+    pub fn reconfigure(&mut self, config: GitHub, policy: Policy) {
+        self.restart();
+        let (owner, repo) = config.repos[0].clone();
+        let client = Client::default();
+        self.provider = GitHubProvider::new(client, config, policy.clone(), &owner, &repo);
+        self.policy = policy;
+    }
+
     /// The names of what was delivered, in order.
     pub fn ids(&self) -> Vec<String> {
         let ids = self.delivered.iter().map(|p| &p["delivery_id"]);
@@ -238,8 +247,9 @@ pub fn config(url: &str) -> GitHub {
         base_url: url.to_string(),
         issues: true,
         pull_requests: true,
-        // Any variable that is set for the tests and has no blanks in it.
-        token: Some(TokenFrom::Env("CARGO_PKG_NAME".into())),
+        token: Some(TokenFrom::File(
+            concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/http/token").into(),
+        )),
         ca_file: None,
         sweep: Duration::from_secs(3600),
     }

@@ -25,6 +25,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+/// How many records with something to deliver are held in memory: a few for each worker there may be.
+const MOST_HELD: usize = 256;
+
 /// What lives as long as one config is in use.
 pub struct Life {
     /// What decides.
@@ -77,6 +80,7 @@ pub fn begin(
             .map(|s| (s.clone(), config.max_concurrent))
             .collect(),
         retry_pause: config.retry_pause,
+        most_held: MOST_HELD,
         version: VERSION.to_string(),
         once,
     };

@@ -36,6 +36,7 @@ fn rearm(config: &Config, layout: &Layout) -> Result<usize, Error> {
         // Without slots nothing is tried.
         slots: BTreeMap::new(),
         retry_pause: config.retry_pause,
+        most_held: usize::MAX,
         version: VERSION.to_string(),
         once: true,
     };

@@ -23,6 +23,7 @@ use super::entry::Entry;
 use super::feed::Feed;
 use super::host::{Host, Hosts};
 use super::item::ItemRef;
+use super::parked::Parked;
 use super::record::Record;
 use super::saving::Saving;
 use super::step::{Fact, FeedSetup, Found, Health, Setup, Step, Summary, Totals};
@@ -47,6 +48,7 @@ pub struct Engine {
     pub(super) waiting: BTreeMap<String, BTreeSet<(Time, Slug)>>,
     pub(super) due: BTreeMap<(Slug, String), Time>,
     pub(super) saving: Saving,
+    pub(super) parked: Parked,
     pub(super) steps: VecDeque<Step>,
     pub(super) walk: Option<Walk>,
     /// Records that could not be read, and why; tried again at each cycle.
@@ -124,6 +126,7 @@ impl Engine {
             waiting: BTreeMap::new(),
             due: BTreeMap::new(),
             saving: Saving::default(),
+            parked: Parked::default(),
             steps: pending.into_iter().map(Step::Load).collect(),
             walk: None,
             unreadable: BTreeMap::new(),
@@ -192,6 +195,7 @@ impl Engine {
         let reason = format!("the clock was set back by {} s", by.as_secs());
         self.log(Entry::new(now, "poller.warning").with("reason", reason));
         self.saving.set_back(by);
+        self.set_parked_back(by);
         self.hosts.set_back(by);
         let slugs: Vec<Slug> = self.records.keys().cloned().collect();
         for slug in slugs {
@@ -346,7 +350,7 @@ impl Engine {
     #[must_use]
     pub fn backlog(&self) -> (usize, usize) {
         let held = self.records.values();
-        held.fold((0, 0), |(p, g), h| {
+        held.fold((self.parked.pending(), 0), |(p, g), h| {
             (p + h.record.pending(), g + h.record.gave_up())
         })
     }
@@ -408,6 +412,7 @@ impl Engine {
             Found::SetAside { modified } => self.instead_of_damaged(&slug, modified),
             Found::Unreadable { reason } => {
                 self.skip(&slug);
+                self.give_up_place(&slug);
                 // Said once, and looked at again at each cycle: then it goes on where it was.
                 if self
                     .unreadable
@@ -431,11 +436,14 @@ impl Engine {
         if let Some(record) = record
             && let Some(feed) = self.feed_of(&slug)
         {
+            let set_back = self.unpark(&slug);
             self.hold(&slug, feed, record);
             if damaged {
                 self.touch(&slug, []);
             }
-            self.resume(now, &slug, feed);
+            self.resume(now, &slug, feed, set_back);
+        } else {
+            self.give_up_place(&slug);
         }
         self.let_go(&slug);
     }

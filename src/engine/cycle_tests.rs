@@ -56,6 +56,7 @@ fn setup(version: &str) -> Setup {
         }],
         slots: [("sink".to_string(), 1)].into(),
         retry_pause: Duration::from_secs(1),
+        most_held: 256,
         version: version.into(),
         once: false,
     }

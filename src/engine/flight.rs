@@ -8,6 +8,7 @@ use super::record::{HISTORY, Record};
 use super::step::Step;
 use super::time::Time;
 use crate::mutant;
+use std::time::Duration;
 
 impl Engine {
     /// Brings the queue of due times up to date with a record.
@@ -46,12 +47,16 @@ impl Engine {
                 let Some((_, slug)) = first.filter(|(at, _)| *at <= now) else {
                     break;
                 };
+                if self.call(&slug) {
+                    break;
+                }
                 self.take(&slug, &sink);
             }
         }
     }
 
     fn take(&mut self, slug: &Slug, sink: &str) {
+        self.had_its_turn(slug);
         let key = (slug.clone(), sink.to_string());
         if let Some(held) = self.records.get_mut(slug)
             && let Some((attempt, begun)) = held.record.begin(sink)
@@ -71,14 +76,15 @@ impl Engine {
     }
 
     /// A record came into memory: tries of an earlier poller must be settled first.
-    pub(super) fn resume(&mut self, now: Time, slug: &Slug, feed: usize) {
+    /// `set_back` is by how much the clock was since the record was written.
+    pub(super) fn resume(&mut self, now: Time, slug: &Slug, feed: usize, set_back: Duration) {
         let newer = self.setup.version.clone();
         let sinks = self.setup.feeds[feed].rules.sinks.clone();
         let Some(held) = self.records.get_mut(slug) else {
             return;
         };
-        if !self.set_back.is_zero() {
-            held.record.set_back(self.set_back);
+        if !set_back.is_zero() {
+            held.record.set_back(set_back);
             self.saving.dirty.insert(slug.clone());
         }
         held.record

@@ -19,6 +19,7 @@ pub mod host;
 pub mod item;
 pub mod listing;
 pub mod order;
+mod parked;
 pub mod payload;
 pub mod plan;
 pub mod record;

@@ -261,6 +261,9 @@ impl Engine {
             .is_some_and(|h| !h.record.is_unfinished() && h.after_save.is_empty());
         if idle && !in_flight {
             self.records.remove(slug);
+            self.had_its_turn(slug);
+        } else if !in_flight {
+            self.park(slug);
         }
     }
 }

@@ -21,6 +21,9 @@ pub struct Setup {
     pub slots: BTreeMap<String, usize>,
     /// The pause after a first failed try.
     pub retry_pause: Duration,
+    /// How many records with something to deliver are held in memory, before those
+    /// that can wait for their turn are read again when it comes.
+    pub most_held: usize,
     /// The version of idempoll.
     pub version: String,
     /// A cycle ends only when everything due in it is resolved (`--once`);

@@ -183,7 +183,7 @@ fn memory_of_a_first_cycle() {
             "base_url": hub.url(), "label": "auto", "sinks": ["log"] }]);
         hub.lock().limits_off();
         place.configure(&config);
-        let mut poller = place.start();
+        let poller = place.start();
         place.until("all is listed", || place.pending() == items);
         used.push(high_water(poller.pid()));
         place.write("go", "");

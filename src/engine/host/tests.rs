@@ -52,6 +52,7 @@ fn engine(feeds: u64) -> Engine {
         feeds: (0..feeds).map(feed).collect(),
         slots: [("sink".to_string(), 1)].into(),
         retry_pause: Duration::from_secs(1),
+        most_held: 256,
         version: "1.0.0".into(),
         once: false,
     };

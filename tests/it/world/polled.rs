@@ -140,6 +140,7 @@ impl Polled {
             }],
             slots: BTreeMap::from([("sink".to_string(), 64)]),
             retry_pause: Duration::from_secs(1),
+            most_held: 4,
             version: "0".into(),
             once: false,
         }

@@ -261,6 +261,7 @@ impl World {
                 .map(|s| (s.clone(), SLOTS))
                 .collect(),
             retry_pause: Duration::from_secs(1),
+            most_held: 1,
             version: "1.0.0".into(),
             once: self.script.seed.is_multiple_of(2),
         }

@@ -210,3 +210,32 @@ fn when_a_label_came_is_asked_for_only_where_it_matters() {
     assert_eq!(case.cycle_after(60).len(), 1);
     assert_eq!(events(&case), 0);
 }
+
+/// Given labels of any text, when their items are listed, swept, unlabelled and closed, then each is known by its label,
+/// in whatever case it is written.
+#[test]
+fn a_label_may_be_any_text() {
+    for name in [
+        "needs triage",
+        "C++ & co",
+        "ready, steady",
+        "50%?",
+        "für uns/alle",
+        "\"x\" #1",
+    ] {
+        let mut case = Case::of(labelled(&name.to_uppercase()), |config| config);
+        for _ in 0..3 {
+            case.repo(|repo| repo.open(New::issue().by("sam").label(name)));
+        }
+        case.repo(|repo| repo.open(New::issue().by("sam").label("ready")));
+        assert_eq!(case.cycle_after(60).len(), 3, "{name}");
+        case.settle();
+        case.repo(|repo| repo.unlabel(1, name));
+        assert_eq!(case.settle(), ["1/closed"], "{name}");
+        assert_eq!(case.sweep(), [""; 0], "{name}");
+        assert_eq!(case.cycle_after(150), [""; 0], "{name}");
+        case.repo(|repo| repo.close(2));
+        assert_eq!(case.cycle_after(70), ["2/closed"], "{name}");
+        assert_eq!((case.ended().len(), case.poller.missed), (2, 0), "{name}");
+    }
+}

@@ -247,7 +247,7 @@ impl Edit<'_> {
 
     fn find_label(&self, name: &str) -> Option<u64> {
         let mut labels = self.repo.labels.all(Seen::Now);
-        let found = labels.find(|(_, l)| l.name.eq_ignore_ascii_case(name));
+        let found = labels.find(|(_, l)| l.is_called(name));
         found.map(|(id, _)| id)
     }
 

@@ -7,11 +7,15 @@ use idempoll::engine::time::Time;
 
 /// A parameter of a request, decoded.
 pub fn parameter(asked: &Asked, key: &str) -> Option<String> {
-    let mut bytes = asked.query(key)?.bytes();
+    decoded(&asked.query(key)?.replace('+', " "))
+}
+
+/// A part of a URL, decoded.
+pub fn decoded(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
     let mut decoded = Vec::new();
     while let Some(byte) = bytes.next() {
         decoded.push(match byte {
-            b'+' => b' ',
             b'%' => {
                 let hex = [bytes.next()?, bytes.next()?];
                 u8::from_str_radix(std::str::from_utf8(&hex).ok()?, 16).ok()?

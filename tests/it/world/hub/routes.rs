@@ -1,7 +1,7 @@
 //! Which request is answered what.
 
 use super::faces::{Face, Shape};
-use super::lists::{Depth, Page, one_of, page, parameter, since};
+use super::lists::{Depth, Page, decoded, one_of, page, parameter, since};
 use super::rows::{Comment, Item, LineComment, Repo, Trace, Verdict, seconds};
 use super::tables::{Place, Seen};
 use super::{Etags, Name, World, access, replies};
@@ -193,7 +193,7 @@ impl World {
                         let names = item.labels.iter();
                         names
                             .filter_map(|&l| repo.labels.seen(l, seen))
-                            .any(|l| l.name.eq_ignore_ascii_case(wanted))
+                            .any(|l| l.is_called(wanted))
                     })
             })
         };
@@ -372,9 +372,9 @@ impl World {
     }
 
     fn label(&self, _: &Asked, id: u64, name: &str, seen: Seen) -> Reply {
-        let name = name.replace("%20", " ");
+        let name = decoded(name).unwrap_or_default();
         let mut labels = self.repos[&id].labels.all(seen);
-        match labels.find(|(_, l)| l.name.eq_ignore_ascii_case(&name)) {
+        match labels.find(|(_, l)| l.is_called(&name)) {
             Some((label, _)) => Reply::json(self.face(id, seen).label(label)),
             None => replies::not_found(),
         }

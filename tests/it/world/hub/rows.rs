@@ -105,6 +105,13 @@ pub struct Label {
     pub color: String,
 }
 
+impl Label {
+    /// Names of labels are the same in every letter case.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name.to_lowercase() == name.to_lowercase()
+    }
+}
+
 /// What is answered for an item that is no longer there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trace {

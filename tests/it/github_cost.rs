@@ -7,6 +7,7 @@ use crate::world::polled::{Polled, config};
 use crate::world::program::Place;
 use idempoll::engine::access::Policy;
 use serde_json::json;
+use std::time::Duration;
 
 const REPO: &str = "octo/widgets";
 
@@ -184,7 +185,10 @@ fn memory_of_a_first_cycle() {
         hub.lock().limits_off();
         place.configure(&config);
         let poller = place.start();
-        place.until("all is listed", || place.pending() == items);
+        // By their markers, one of which is the index's own: reading the records would slow it down.
+        let markers = || std::fs::read_dir(place.path("state/pending")).map_or(0, Iterator::count);
+        let longest = Duration::from_secs(400);
+        place.until_within(longest, "all is listed", || markers() > items);
         used.push(high_water(poller.pid()));
         place.write("go", "");
         poller.kill();

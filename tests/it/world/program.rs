@@ -267,8 +267,13 @@ impl Place {
     }
 
     /// Waits for something to become true; not for ever.
-    pub fn until(&self, what: &str, mut is: impl FnMut() -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(60);
+    pub fn until(&self, what: &str, is: impl FnMut() -> bool) {
+        self.until_within(Duration::from_secs(60), what, is);
+    }
+
+    /// The same for what takes a busy machine long.
+    pub fn until_within(&self, longest: Duration, what: &str, mut is: impl FnMut() -> bool) {
+        let deadline = Instant::now() + longest;
         while !is() {
             assert!(
                 Instant::now() < deadline,

@@ -98,7 +98,7 @@ fn config(base_url: &str) -> GitHub {
         // Any variable that is set for the tests and has no blanks in it.
         token: Some(TokenFrom::Env("CARGO_PKG_NAME".into())),
         ca_file: None,
-        sweep: Duration::from_secs(3600),
+        sweep: Duration::from_secs(7 * 24 * 3600),
     }
 }
 
@@ -164,7 +164,7 @@ fn old_cursor() -> Value {
     let since = json!({"since": "2026-02-01T00:00:00Z"});
     let unsettled = json!({"since": "2026-02-01T00:00:00Z", "newest": "2026-02-01T00:00:00Z"});
     json!({"issues": since, "comments": unsettled, "review_comments": since, "pulls": since,
-           "swept_at": "2026-08-05T12:00:00.000Z"})
+           "swept_at": "2026-08-05T10:00:00.000Z"})
 }
 
 /// Given rows with every oddity seen so far (C001, C002, C005, C008, C018),

@@ -158,3 +158,26 @@ fn many_items_deleted_at_once_are_gone_in_the_end() {
     assert_eq!(told, want);
     assert_eq!(case.sweep(), [""; 0]);
 }
+
+/// Given a server that once answers with a clock years ahead, when that is over, then sweeps go on (C023).
+#[test]
+fn c023_a_clock_that_ran_ahead_once_stops_no_sweep() {
+    let mut case = Case::new();
+    let number = case.repo(|repo| repo.open(New::issue().by("sam")));
+    case.cycle();
+    case.settle();
+    case.later(4000);
+    case.hub.lock().spoil(
+        1,
+        |_| true,
+        |reply| reply.header("Date", "Fri, 01 Mar 2030 10:00:00 GMT"),
+    );
+    case.cycle();
+    case.repo(|repo| repo.delete(number, Trace::Gone));
+    case.repo(|repo| repo.open(New::issue().by("sam")));
+    let mut told = Vec::new();
+    for _ in 0..4 {
+        told.extend(case.cycle_after(4000));
+    }
+    assert!(told.iter().any(|id| id == "1/closed"), "{told:?}");
+}

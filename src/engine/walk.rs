@@ -128,10 +128,15 @@ impl Engine {
                 cycle: cycle.summary.started_at,
                 now,
             };
+            let mut working = saved;
+            if let Some(feed) = working.as_mut().filter(|f| f.judged_by != judged_by) {
+                // A listing that begins anew may ask at once for what the last one just missed.
+                feed.absent.clear();
+            }
             self.walk = Some(Walk {
                 feed: at,
                 started_at: now,
-                working: saved,
+                working,
                 save_first: false,
                 sighting: None,
                 asked: None,

@@ -41,6 +41,7 @@ pub mod rows;
 mod session;
 mod sweep;
 mod talk;
+mod unread;
 mod walk;
 
 use super::token::{Token, Tokens};
@@ -48,7 +49,7 @@ use super::{Ask, Feed, Out, Provider, json, tell};
 use crate::config::checked::{GitHub, Source, TokenFrom};
 use crate::engine::access::Policy;
 use crate::engine::delivery::Slug;
-use crate::engine::item::{Channel, ItemRef, Kind, Sighting, State};
+use crate::engine::item::{Channel, Item, ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::mutant;
@@ -64,6 +65,7 @@ use session::Session;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 use talk::{Asks, Talk, is_young};
+use unread::Unreads;
 use walk::{Ascending, Page};
 
 /// The base of github.com's API; items elsewhere carry their host in their ref.
@@ -71,6 +73,9 @@ const PUBLIC: &str = "https://api.github.com";
 
 /// How much later than another replica one may show a change.
 const LATE: Duration = Duration::from_secs(60);
+
+/// How long an item waits for what cannot be read of it, before the rest is told.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Lists one repository.
 #[derive(Debug)]
@@ -200,6 +205,7 @@ impl GitHubProvider {
             last_date: None,
             halved: 0,
             moved: false,
+            failed_items: 0,
         }
     }
 }
@@ -255,6 +261,10 @@ struct Look<'a> {
     told: HashMap<u64, Option<Time>>,
     /// Those of them that are no longer being worked on.
     ended: HashSet<u64>,
+    /// Items that were read by themselves, or tried: once in a listing.
+    tried: HashSet<u64>,
+    /// Items that are not there, or that we may not see.
+    hidden: HashSet<u64>,
     /// Items whose comments are nobody's: of a kind not watched, or unreadable.
     left_out: HashSet<u64>,
     /// The oldest change of an item that is left for a later listing.
@@ -280,18 +290,22 @@ impl<'a> Look<'a> {
             comments: false,
             reviews: false,
         };
+        let unread = known.as_ref().map(|known| Unreads::new(&known.unread));
+        let unread = unread.unwrap_or_default();
         Look {
             session,
             provider,
             ask,
             out,
-            talk: Talk::since(&Cursor::default(), nothing, None),
+            talk: Talk::since(&Cursor::default(), nothing, None, unread),
             watching: false,
             repo: known.as_ref().and_then(|known| known.repo.clone()),
             identified: false,
             known,
             told: HashMap::new(),
             ended: HashSet::new(),
+            tried: HashSet::new(),
+            hidden: HashSet::new(),
             left_out: HashSet::new(),
             held: None,
             held_items: HashSet::new(),
@@ -318,8 +332,28 @@ impl<'a> Look<'a> {
             self.identify()?;
         }
         let missing = self.sweep_if_due(&known, &mut next)?;
-        next.repo = self.repo.clone();
+        self.end(&mut next)?;
         Ok((next, missing))
+    }
+
+    /// Notes what is left for later listings, and says what keeps being wrong.
+    fn end(&mut self, next: &mut Cursor) -> Result<(), Cut> {
+        next.repo = self.repo.clone();
+        // What came in since the lists were read waits for them.
+        self.talk.leave_unread();
+        next.unread = self.talk.unread.all().clone();
+        let path = &self.provider.place.path;
+        if let Some(reason) = next.none_left.clone() {
+            let what = path.clone();
+            tell(self.out, Heard::Unreadable { what, reason })?;
+        }
+        for (number, unread) in &next.unread {
+            if !unread.reason.is_empty() {
+                let (what, reason) = (format!("{path}#{number}"), unread.reason.clone());
+                tell(self.out, Heard::Unreadable { what, reason })?;
+            }
+        }
+        Ok(())
     }
 
     /// The first listing: what is open, and what changed since the watch began.
@@ -349,13 +383,14 @@ impl<'a> Look<'a> {
         self.increment(&known, asks, &mut next)?;
         self.note_labels(&mut next);
         let missing = self.look_for_absent(listed, &mut next)?;
-        next.repo = self.repo.clone();
+        self.end(&mut next)?;
         Ok((next, missing))
     }
 
     /// Reads and tells what changed since `from`.
     fn increment(&mut self, from: &Cursor, asks: Asks, next: &mut Cursor) -> Result<(), Cut> {
-        self.talk = Talk::since(from, asks, self.limit);
+        let unread = std::mem::take(&mut self.talk.unread);
+        self.talk = Talk::since(from, asks, self.limit, unread);
         let window = &from.issues;
         let mut walk = Ascending::new("/issues?state=all", Some(window.since), "number");
         loop {
@@ -377,6 +412,7 @@ impl<'a> Look<'a> {
             }
         }
         self.strays()?;
+        self.talk.leave_unread();
         next.issues = window.after(walk.reading()).reaching(self.held);
         self.talk.note(next);
         Ok(())
@@ -441,6 +477,13 @@ impl<'a> Look<'a> {
             self.held_items.insert(number);
             return Ok(());
         }
+        if let (Some(number), true) = (row.key, self.limit.is_some())
+            && self.talk.unread.contains(number)
+        {
+            // It is read by itself, which is no news that was missed.
+            self.held_items.insert(number);
+            return Ok(());
+        }
         let mut item = match rows::item(row, place) {
             Ok(item) => item,
             Err(reason) => {
@@ -457,37 +500,55 @@ impl<'a> Look<'a> {
             self.left_out.insert(number);
             return Ok(());
         }
-        if self.told.get(&number) == Some(&row.updated_at) && !self.waits(number) {
+        let unread = self.talk.unread.contains(number);
+        if self.told.get(&number) == Some(&row.updated_at) && !self.waits(number) && !unread {
             return Ok(());
         }
         self.identify()?;
+        let read = !unread || self.is_read_again(number, item.kind)?;
+        if !read && self.is_newly_unread(number) {
+            // For a while its order is worth more than its haste.
+            self.held_items.insert(number);
+            return Ok(());
+        }
         let wanted = self.provider.policy.wants(&item.labels);
         let known = self.ask.open.contains(number) || self.told.contains_key(&number);
         let ended = item.state != State::Open || !wanted;
         if item.state == State::Open && !wanted && self.ask.open.contains(number) {
             self.label_must_stand()?;
         }
-        let at = item.closed_at.or(row.updated_at);
-        if ended
-            && (known || wanted)
-            && at.is_some_and(|at| !self.talk.knows_all_before(at))
-            && !mutant::is("ends-told-at-once")
-        {
-            self.hold(number, row);
-            return Ok(());
-        }
         let active = match self.told.contains_key(&number) {
             true => !self.ended.contains(&number),
             false => self.ask.open.contains(number),
         };
+        let is_young = |look: &Self, at| !look.talk.knows_all_before(at);
+        let mut at = item.closed_at.or(row.updated_at);
+        if ended && (known || wanted) && at.is_some_and(|at| is_young(&self, at)) {
+            if item.closed_at.is_none() {
+                // It may be talked about for hours after it lost its label.
+                at = self.unlabelled_at(number)?;
+            }
+            if at.is_none_or(|at| is_young(&self, at)) && !mutant::is("ends-told-at-once") {
+                if active && let Some(at) = at {
+                    self.tell_before(at, &item)?;
+                }
+                self.hold(number, row);
+                return Ok(());
+            }
+        }
         if wanted && !active && ended && !self.waits(number) && self.is_labelled_as_before(row) {
             // It was told so by the listing before.
             self.labels.extend(row.key.zip(row.updated_at));
             return Ok(());
         }
         if wanted && !active && !self.label_times(row, &mut item)? {
-            self.hold(number, row);
             return Ok(());
+        }
+        if !ended && !active && read && !unread {
+            self.catch_up_with_stranger(&item)?;
+        }
+        if unread && read {
+            self.talk.unread.remove(number);
         }
         self.told.insert(number, row.updated_at);
         if ended {
@@ -500,7 +561,79 @@ impl<'a> Look<'a> {
         tell(self.out, Heard::Sighting(Box::new(sighting)))
     }
 
-    /// Leaves an item, and what was said of it, for a later listing.
+    /// Tells what was said of an item being worked on before its end at `at`, which is too
+    /// young to be told.
+    fn tell_before(&mut self, at: Time, item: &Item) -> Result<(), Cut> {
+        let number = item.item_ref.number;
+        let comments = self.talk.take_before(number, at, self.session.last_date);
+        if comments.is_empty() || mutant::is("the-end-holds-all") {
+            return Ok(());
+        }
+        // As it was when that was said.
+        let mut item = item.clone();
+        item.state = State::Open;
+        item.closed_at = None;
+        let label = self.provider.policy.label.clone();
+        let label = label.filter(|_| !self.provider.policy.wants(&item.labels));
+        item.labels.extend(label);
+        tell(
+            self.out,
+            Heard::Sighting(Box::new(Sighting { item, comments })),
+        )
+    }
+
+    /// Reads by itself what was said of an item that could not be read whole before; says whether
+    /// that was possible.
+    fn is_read_again(&mut self, number: u64, kind: Kind) -> Result<bool, Cut> {
+        let before = self.talk.unread.before(number).map(|unread| unread.since);
+        let Some(since) = before.filter(|_| self.tried.insert(number)) else {
+            return Ok(false);
+        };
+        self.caught_up(number, since, kind)
+    }
+
+    /// Reads what was said of an open issue made before what the lists show, and new to us: it was
+    /// transferred from another repository, or reopened.
+    fn catch_up_with_stranger(&mut self, item: &Item) -> Result<(), Cut> {
+        let number = item.item_ref.number;
+        let shown = self.known.as_ref().map(|known| known.issues.since);
+        let ours_since = item.labelled_at.max(item.created_at);
+        if item.kind == Kind::Issue
+            && self.limit.is_none()
+            && ours_since < shown
+            && self.tried.insert(number)
+            && !mutant::is("strangers-come-without-a-past")
+        {
+            self.caught_up(number, self.watched(), Kind::Issue)?;
+        }
+        Ok(())
+    }
+
+    fn caught_up(&mut self, number: u64, since: Time, kind: Kind) -> Result<bool, Cut> {
+        let read = self.talk.catch_up(number, since, kind, &mut self.session)?;
+        if let Err(reason) = read {
+            self.leave_unread(number, reason);
+            self.talk.unread.reach(number, since);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Leaves an item that cannot be read whole for later, and what was said of it.
+    fn leave_unread(&mut self, number: u64, reason: String) {
+        self.tried.insert(number);
+        let now = self.session.clock();
+        self.talk.unread.note(number, reason, now);
+    }
+
+    /// Whether an item could be read whole minutes ago.
+    fn is_newly_unread(&self, number: u64) -> bool {
+        let now = self.session.clock();
+        let unread = self.talk.unread.all().get(&number);
+        unread.is_some_and(|unread| now < unread.noted_at.plus(PATIENCE))
+    }
+
+    /// Leaves an item, and what was said of it, for the next listing.
     fn hold(&mut self, number: u64, row: &Row) {
         self.held_items.insert(number);
         let at = row.updated_at.or(self.session.last_date);
@@ -534,6 +667,10 @@ impl<'a> Look<'a> {
             said_at,
         } in strays
         {
+            if self.talk.unread.contains(number) {
+                // It is read by itself.
+                continue;
+            }
             let row = match self.talk.pull(number) {
                 Some(row) => Ok(row.clone()),
                 None => self.item(number)?,
@@ -546,8 +683,9 @@ impl<'a> Look<'a> {
                     self.cover(row.updated_at)?;
                     self.tell(&row)?;
                 }
+                Err(NoItem::Failed(reason)) => self.leave_unread(number, reason),
                 Err(_) if young => {}
-                Err(Absent(reason)) => {
+                Err(NoItem::Gone(reason) | NoItem::Hidden(reason)) => {
                     self.left_out.insert(number);
                     self.talk.take(number, now);
                     let what = format!("{}#{number}", self.provider.place.path);
@@ -576,25 +714,48 @@ impl<'a> Look<'a> {
     }
 
     /// Asks for one item; the inner error is why there is none.
-    fn item(&mut self, number: u64) -> Result<Result<Row, Absent>, Cut> {
+    fn item(&mut self, number: u64) -> Result<Result<Row, NoItem>, Cut> {
         let url = format!("{}/issues/{number}", self.session.repo);
-        let answer = self.session.get(&url, None, Redirects::Never)?;
-        let absent = |why: &str| Ok(Err(Absent(why.to_string())));
+        let answer = match self.session.get_of_item(&url)? {
+            Ok(answer) => answer,
+            Err(reason) => return Ok(Err(NoItem::Failed(reason))),
+        };
+        let gone = |why: &str| Ok(Err(NoItem::Gone(why.to_string())));
+        let hidden = |why: &str| Ok(Err(NoItem::Hidden(why.to_string())));
         match answer.status {
             200 => {}
-            301 => return absent("it was moved to another repository"),
-            404 => return absent("it is not there, or may not be read"),
-            410 => return absent("it was deleted"),
-            _ => return Err(self.session.refusal(&answer)),
+            301 if self.is_ours(answer.header("location")) => {
+                let renamed = "the repository was renamed while it was read";
+                return Ok(Err(NoItem::Failed(renamed.to_string())));
+            }
+            301 => return gone("it was moved to another repository"),
+            410 if answer::message(&answer).contains("disabled") => {
+                return hidden("issues are disabled in the repository");
+            }
+            410 => return gone("it was deleted"),
+            _ => return hidden("it is not there, or may not be read"),
         }
         let text = json::mend(&answer.body);
-        let raw: &RawValue =
-            json::parse(&text).map_err(|e| answer::unreadable(&answer, "an item", &e))?;
+        let raw: &RawValue = match json::parse(&text) {
+            Ok(raw) => raw,
+            Err(e) => {
+                let reason = answer::unreadable(&answer, "an item", &e).reason;
+                return Ok(Err(NoItem::Failed(reason)));
+            }
+        };
         let row = Row::new(raw, "number");
         match row.key == Some(number) {
             true => Ok(Ok(row)),
-            false => absent("another item was answered for it"),
+            false => hidden("another item was answered for it"),
         }
+    }
+
+    /// Whether a redirect leads to where the repository is now.
+    fn is_ours(&self, location: Option<&str>) -> bool {
+        let Some(repo) = self.repo.as_ref() else {
+            return false;
+        };
+        location.is_some_and(|to| to.contains(&format!("/repositories/{}/", repo.id)))
     }
 
     /// Makes sure, once, that this is the repository the records are of.
@@ -668,5 +829,12 @@ struct Stray {
     said_at: Option<Time>,
 }
 
-/// Why an item is not there, for the user.
-struct Absent(String);
+/// Why an item is not to be had, for the user.
+enum NoItem {
+    /// It was moved or deleted.
+    Gone(String),
+    /// It is not there, or we may not see it.
+    Hidden(String),
+    /// The server failed at it.
+    Failed(String),
+}

@@ -5,11 +5,13 @@
 //!   "issues":          { "since": "…", "newest": "…" },
 //!   "comments":        { "since": "…", "unchanged": { "url": "…", "etag": "…", "token": "…" } },
 //!   "review_comments": { … }, "pulls": { … },
-//!   "told": { "comment/81": "…" }, "labels": { "7": "…" }, "swept_at": "…", "missing": { "7": "…" } }
+//!   "told": { "comment/81": "…" }, "labels": { "7": "…" }, "swept_at": "…", "missing": { "7": "…" },
+//!   "none_left": "none of …", "unread": { "9": { "since": "…", "noted_at": "…", "again_at": "…", "reason": "…" } } }
 //! ```
 //!
 //! All times are the tracker's.
 
+use super::unread::Unread;
 use crate::engine::time::Time;
 use crate::mutant;
 use serde::{Deserialize, Serialize};
@@ -54,6 +56,12 @@ pub struct Cursor {
     /// Items that were asked for by themselves and not there, and when.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub missing: BTreeMap<u64, Time>,
+    /// What the last sweep said when it found none of the items being worked on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub none_left: Option<String>,
+    /// Items that could not be read whole.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unread: BTreeMap<u64, Unread>,
     /// Keys a newer minor release may have added.
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -108,6 +116,8 @@ pub struct Reading {
     pub newest: Option<Time>,
     /// The server's clock when the reading began.
     pub date: Option<Time>,
+    /// The same, or ours where a server does not tell its own.
+    pub clock: Option<Time>,
     /// There was nothing in it, and the server called that so.
     pub empty: Option<Tag>,
 }
@@ -115,17 +125,17 @@ pub struct Reading {
 impl Reading {
     /// Takes note of a row that changed at `at`.
     pub fn saw(&mut self, at: Option<Time>) {
-        // Nor past the server's own clock: what changes before that day would be hidden.
+        // Nor past the clock: what changes before that day would be hidden.
         let believed = at
-            .filter(|&at| is_sane(at, self.date))
-            .map(|at| self.date.map_or(at, |date| at.min(date)));
+            .filter(|&at| is_sane(at, self.clock))
+            .map(|at| self.clock.map_or(at, |clock| at.min(clock)));
         self.newest = self.newest.max(believed);
     }
 }
 
-/// Whether a row's time can be true by the server's clock.
-pub fn is_sane(at: Time, date: Option<Time>) -> bool {
-    date.is_none_or(|date| at <= date.plus(AHEAD))
+/// Whether a row's time can be true by the clock.
+pub fn is_sane(at: Time, clock: Option<Time>) -> bool {
+    clock.is_none_or(|clock| at <= clock.plus(AHEAD))
 }
 
 impl Window {
@@ -225,6 +235,7 @@ mod tests {
         Reading {
             newest: newest.map(at),
             date: Some(at(date)),
+            clock: Some(at(date)),
             empty: None,
         }
     }

@@ -75,6 +75,7 @@ pub fn inspect(
             last_date: None,
             halved: 0,
             moved: false,
+            failed_items: 0,
         },
         source,
         config,

@@ -24,7 +24,7 @@ const MADE: Duration = Duration::from_secs(2);
 
 impl Look<'_> {
     /// Fills in when `item` got the label, if that matters. Says whether it is
-    /// known as well as it can be; if not, a later listing knows better.
+    /// known as well as it can be; if not, the item is unread, and a later listing knows better.
     pub(super) fn label_times(&mut self, row: &Row, item: &mut Item) -> Result<bool, Cut> {
         let Some(label) = &self.provider.policy.label else {
             return Ok(true);
@@ -38,15 +38,10 @@ impl Look<'_> {
         {
             return Ok(true);
         }
-        let list = format!("/issues/{}/events", item.item_ref.number);
-        let Some(events) = rows_of_item(&mut self.session, &list)? else {
+        let number = item.item_ref.number;
+        let Some(changes) = self.label_changes(number, label)? else {
             return Ok(false);
         };
-        let changes = events
-            .iter()
-            .filter_map(|row| rows::label_change(row, label));
-        let mut changes: Vec<(Time, bool)> = changes.collect();
-        changes.sort_by_key(|(at, _)| *at);
         let (labelled_at, gaps) = history(&changes);
         item.labelled_at = labelled_at;
         item.without_label = gaps;
@@ -55,11 +50,62 @@ impl Look<'_> {
         let known = labelled_at.is_some()
             || row
                 .updated_at
-                .is_none_or(|at| !is_young(at, self.session.last_date));
+                .is_none_or(|at| !is_young(at, self.session.last_date))
+            || self.waited_for(number);
+        if !known {
+            self.leave_unread(number, String::new());
+        }
         if known && item.state != State::Open {
             self.labels.extend(row.key.zip(row.updated_at));
         }
         Ok(known)
+    }
+
+    /// When an open item lost the label, as well as that can be known; `None` if a later listing
+    /// knows better, and the item is unread.
+    pub(super) fn unlabelled_at(&mut self, number: u64) -> Result<Option<Time>, Cut> {
+        let Some(label) = &self.provider.policy.label else {
+            return Ok(None);
+        };
+        let Some(changes) = self.label_changes(number, label)? else {
+            return Ok(None);
+        };
+        let lost = changes.last().filter(|(_, on)| !on).map(|(at, _)| *at);
+        if lost.is_none() {
+            if self.waited_for(number) {
+                return Ok(Some(Time::ZERO));
+            }
+            self.leave_unread(number, String::new());
+        }
+        Ok(lost)
+    }
+
+    /// Whether an item was unread long enough for all replicas to know what one of them knew.
+    fn waited_for(&self, number: u64) -> bool {
+        let before = self.talk.unread.before(number);
+        before.is_some_and(|unread| !is_young(unread.noted_at, self.session.last_date))
+    }
+
+    /// When the label was put on an item (`true`) and taken off, in order; `None` if that is not
+    /// to be had, and the item is unread.
+    fn label_changes(
+        &mut self,
+        number: u64,
+        label: &str,
+    ) -> Result<Option<Vec<(Time, bool)>>, Cut> {
+        match rows_of_item(&mut self.session, &format!("/issues/{number}/events"))? {
+            Ok(events) => {
+                let changes = events.iter();
+                let changes = changes.filter_map(|row| rows::label_change(row, label));
+                let mut changes: Vec<(Time, bool)> = changes.collect();
+                changes.sort_by_key(|(at, _)| *at);
+                Ok(Some(changes))
+            }
+            Err(reason) => {
+                self.leave_unread(number, reason);
+                Ok(None)
+            }
+        }
     }
 
     /// Whether the label of an ended item was asked for by the listing before, and it is as it was.

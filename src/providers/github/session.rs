@@ -6,6 +6,7 @@ use super::limits::Limits;
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::error::Error;
+use crate::mutant;
 use crate::net::{self, Answer, Client, Redirects, Secret};
 use crate::providers::token::Tokens;
 
@@ -17,6 +18,9 @@ pub(super) const HEADERS: &[(&str, &str)] = &[
 
 /// How often the pages of a listing are halved: 100, 50, 25 rows.
 const HALVINGS: u32 = 2;
+
+/// After so many items in a row that the server failed at, no more are asked for.
+const FAILED_ITEMS: u32 = 3;
 
 /// The requests of one listing.
 #[derive(Debug)]
@@ -43,6 +47,8 @@ pub struct Session<'a> {
     pub halved: u32,
     /// The repository was found elsewhere.
     pub moved: bool,
+    /// At how many items in a row the server failed.
+    pub failed_items: u32,
 }
 
 impl Session<'_> {
@@ -87,6 +93,64 @@ impl Session<'_> {
                 format!("{url}{and}per_page={}", size >> self.halved)
             }
         }
+    }
+
+    /// Gets `url`, which is about one item; the inner error is why that cannot be had, which
+    /// need not concern any other.
+    ///
+    /// # Errors
+    /// When nothing more may be asked with this token.
+    pub fn get_of_item(&mut self, url: &str) -> Result<Result<Answer, String>, Cut> {
+        self.of_item(|session| session.get(url, None, Redirects::Never))
+    }
+
+    /// The same for a page of a list.
+    ///
+    /// # Errors
+    /// When nothing more may be asked with this token.
+    pub fn get_page_of_item(
+        &mut self,
+        url: &str,
+        size: u32,
+    ) -> Result<Result<Answer, String>, Cut> {
+        self.of_item(|session| session.get_page(url, size, None))
+    }
+
+    fn of_item(
+        &mut self,
+        get: impl FnOnce(&mut Self) -> Result<Answer, Cut>,
+    ) -> Result<Result<Answer, String>, Cut> {
+        if self.failed_items >= FAILED_ITEMS {
+            let reason = format!("the server failed at {FAILED_ITEMS} items before it");
+            return Ok(Err(reason));
+        }
+        let halved = self.halved;
+        let reason = match get(self) {
+            Ok(answer) if matches!(answer.status, 200 | 301 | 404 | 410) => {
+                self.failed_items = 0;
+                return Ok(Ok(answer));
+            }
+            Ok(answer) => {
+                let cut = self.refusal(&answer);
+                if cut.not_before.is_some() || answer.status == 401 {
+                    return Err(cut);
+                }
+                cut.reason
+            }
+            Err(cut) if cut.not_before.is_some() || mutant::is("one-item-ends-the-listing") => {
+                return Err(cut);
+            }
+            Err(cut) => cut.reason,
+        };
+        // The size of other pages has nothing to do with it.
+        self.halved = halved;
+        self.failed_items += 1;
+        Ok(Err(reason))
+    }
+
+    /// The server's clock, as far as it has one.
+    pub fn clock(&self) -> Time {
+        self.last_date.unwrap_or(self.cycle)
     }
 
     fn try_get(

@@ -14,7 +14,7 @@ use super::cursor::{Cursor, OVERLAP, Window, before};
 use super::labels::in_path;
 use super::talk::Asks;
 use super::walk::{Ascending, Page};
-use super::{Absent, Look};
+use super::{Look, NoItem};
 use crate::engine::feed::Runs;
 use crate::engine::listing::{Cut, Heard};
 use crate::engine::time::Time;
@@ -43,17 +43,14 @@ impl Look<'_> {
         // A sweep still to come was noted by a server whose clock ran ahead.
         let swept_at = known.swept_at.filter(|at| *at <= now.plus(OVERLAP));
         if swept_at.is_some_and(|at| now < at.plus(every)) {
-            let apart = match mutant::is("asked-again-at-once") {
-                true => Duration::ZERO,
-                false => APART,
-            };
-            let due = known.missing.iter();
-            let due = due
-                .filter(|(number, at)| self.ask.open.contains(**number) && now >= at.plus(apart));
             if mutant::is("silence-is-an-end") {
                 return Ok(self.absent(&Runs::default()));
             }
-            let due: Vec<u64> = due.map(|(number, _)| *number).collect();
+            let open = known.missing.keys();
+            let open = open.filter(|number| self.ask.open.contains(**number));
+            let mut due: Vec<u64> = open.copied().take(ASKS).collect();
+            let unread = self.talk.unread.due(now).into_iter();
+            due.extend(unread.filter(|number| !self.tried.contains(number)));
             return self.ask_for(&due, next);
         }
         tell(self.out, Heard::Again)?;
@@ -71,6 +68,7 @@ impl Look<'_> {
             reviews: self.provider.config.pull_requests,
         };
         if !mutant::is("sweep-reads-nothing-again") {
+            // What it cannot read whole is noted; the windows are those of the listings.
             self.increment(&from, asks, &mut Cursor::default())?;
         }
         let listed = self.open_items(false)?;
@@ -84,6 +82,7 @@ impl Look<'_> {
         mut listed: Runs,
         next: &mut Cursor,
     ) -> Result<Vec<u64>, Cut> {
+        next.none_left = None;
         let mut absent = self.absent(&listed);
         if absent.len() > ASKS && self.is_filtered() {
             // Did all of them lose their label? That is cheaper to read than to ask.
@@ -95,17 +94,16 @@ impl Look<'_> {
         let asks = if none_left { SAMPLE } else { ASKS };
         let rest = absent.split_off(absent.len().min(asks));
         let missing = self.ask_for(&absent, next)?;
-        if none_left && missing.len() == absent.len() {
-            // Once more at the next listing, and not as if it had been said once already.
-            next.swept_at = None;
+        // Moved and deleted items say so; what is only not there may be hidden from us.
+        let hidden = |number: &u64| self.hidden.contains(number);
+        if none_left && missing.len() == absent.len() && missing.iter().all(hidden) {
+            // Not as if it had been said once already.
             next.missing.clear();
-            let what = self.provider.place.path.clone();
-            let reason = format!(
+            next.none_left = Some(format!(
                 "none of the {all} items being worked on is there any more; nothing is concluded \
                  from that. Check what may be read with {}",
                 self.session.access
-            );
-            tell(self.out, Heard::Unreadable { what, reason })?;
+            ));
             return Ok(Vec::new());
         }
         // The others at the next listings.
@@ -116,20 +114,36 @@ impl Look<'_> {
 
     /// Asks for items by themselves and tells them; says who is missing.
     fn ask_for(&mut self, numbers: &[u64], next: &mut Cursor) -> Result<Vec<u64>, Cut> {
-        let (now, open) = (self.clock(), &self.ask.open);
-        next.missing.retain(|number, _| open.contains(*number));
+        let (now, ask) = (self.clock(), self.ask);
+        next.missing.retain(|number, _| ask.open.contains(*number));
+        let apart = match mutant::is("asked-again-at-once") {
+            true => Duration::ZERO,
+            false => APART,
+        };
         let mut missing = Vec::new();
-        for &number in numbers.iter().take(ASKS) {
+        for &number in numbers {
+            // Asked twice within minutes it counts as once.
+            let asked_at = next.missing.get(&number).filter(|at| **at <= now);
+            if asked_at.is_some_and(|at| now < at.plus(apart)) {
+                continue;
+            }
             match self.item(number)? {
                 Ok(row) => {
                     next.missing.remove(&number);
                     self.cover(row.updated_at)?;
                     self.tell(&row)?;
                 }
-                Err(Absent(_)) => {
+                Err(NoItem::Failed(reason)) => self.leave_unread(number, reason),
+                Err(no_item) => {
                     // Another repository of that name does not have it either.
                     self.identify()?;
-                    // Asked twice within minutes it counts as once.
+                    self.talk.unread.remove(number);
+                    if !ask.open.contains(number) {
+                        continue;
+                    }
+                    if matches!(no_item, NoItem::Hidden(_)) {
+                        self.hidden.insert(number);
+                    }
                     missing.push(number);
                     missing.extend(mutant::is("one-ask-is-enough").then_some(number));
                     next.missing.insert(number, now);

@@ -1,11 +1,12 @@
 //! What was said in a repository: the comments, reviews and line comments a listing brings.
 
 use super::LATE;
-use super::cursor::{Cursor, OVERLAP, Reading, Window, before};
+use super::cursor::{Cursor, OVERLAP, Reading, Window, before, stamp};
 use super::rows::{self, Row};
 use super::session::Session;
+use super::unread::Unreads;
 use super::walk::{Ascending, Linked, Page, rows_of_item};
-use crate::engine::item::{Channel, Comment};
+use crate::engine::item::{Channel, Comment, Kind};
 use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::mutant;
@@ -37,8 +38,10 @@ pub struct Talk {
     waiting: BTreeMap<u64, Vec<Waiting>>,
     /// What was told already, as of when.
     told: BTreeMap<String, Time>,
+    /// The items that could not be read whole.
+    pub unread: Unreads,
     /// Pull requests whose reviews could not be read: what depends on them waits.
-    unread: BTreeMap<u64, Option<Time>>,
+    without_reviews: BTreeSet<u64>,
     /// What this listing ever took in.
     taken: HashSet<(Channel, u64)>,
     /// Rows nobody can use: which one, and why.
@@ -95,7 +98,7 @@ pub fn is_young(at: Time, now: Option<Time>) -> bool {
 
 impl Talk {
     /// What was said since `known`.
-    pub fn since(known: &Cursor, asks: Asks, limit: Option<Time>) -> Talk {
+    pub fn since(known: &Cursor, asks: Asks, limit: Option<Time>, unread: Unreads) -> Talk {
         Talk {
             windows: Windows {
                 comments: known.comments.clone(),
@@ -106,7 +109,8 @@ impl Talk {
             limit,
             waiting: BTreeMap::new(),
             told: known.told.clone(),
-            unread: BTreeMap::new(),
+            unread,
+            without_reviews: BTreeSet::new(),
             taken: HashSet::new(),
             odd: Vec::new(),
             horizon: None,
@@ -164,14 +168,23 @@ impl Talk {
             match walk.next(session, window.unchanged.as_ref())? {
                 Page::NotModified | Page::End => return Ok(walk.reading().clone()),
                 Page::Rows(rows) => {
-                    for row in rows {
-                        let what = list.rsplit_once('/').map_or("", |(above, _)| above);
-                        match read(&row) {
-                            Ok((number, comment)) => self.take_in(&row, number, comment),
-                            Err(reason) => self.leave(&row, what, reason),
-                        }
-                    }
+                    let what = list.rsplit_once('/').map_or("", |(above, _)| above);
+                    self.take_in_all(rows, what, read);
                 }
+            }
+        }
+    }
+
+    fn take_in_all(
+        &mut self,
+        rows: Vec<Row>,
+        what: &str,
+        read: fn(&Row) -> Result<(u64, Comment), String>,
+    ) {
+        for row in rows {
+            match read(&row) {
+                Ok((number, comment)) => self.take_in(&row, number, comment),
+                Err(reason) => self.leave(&row, what, reason),
             }
         }
     }
@@ -192,7 +205,12 @@ impl Talk {
             reading.saw(again.newest);
         }
         for number in moved {
-            self.reviews_of(number, session)?;
+            if self.unread.contains(number) {
+                // It is read by itself.
+                self.without_reviews.insert(number);
+            } else if let Err(reason) = self.reviews_of(number, session)? {
+                self.unread.note(number, reason, session.clock());
+            }
         }
         self.windows.pulls = window.after(&reading);
         Ok(())
@@ -219,6 +237,7 @@ impl Talk {
             };
             pages += 1;
             reading.date = walk.reading.date;
+            reading.clock = walk.reading.clock;
             for row in rows {
                 self.repository = self.repository.or(rows::repository(&row));
                 if row.updated_at.is_some_and(|at| at < window.since) {
@@ -242,21 +261,55 @@ impl Talk {
         Ok((reading, pages))
     }
 
-    fn reviews_of(&mut self, number: u64, session: &mut Session<'_>) -> Result<(), Cut> {
-        let Some(rows) = rows_of_item(session, &format!("/pulls/{number}/reviews"))? else {
-            let changed = self.pulls.get(&number).and_then(|row| row.updated_at);
-            self.unread.insert(number, changed);
-            return Ok(());
+    /// Reads all that was said of one item since `since`; the inner error is why that could not be.
+    ///
+    /// # Errors
+    /// When nothing more may be asked with this token.
+    pub fn catch_up(
+        &mut self,
+        number: u64,
+        since: Time,
+        kind: Kind,
+        session: &mut Session<'_>,
+    ) -> Result<Result<(), String>, Cut> {
+        let since = stamp(before(since, Duration::from_secs(1)));
+        let comments = format!("/issues/{number}/comments?since={since}");
+        match rows_of_item(session, &comments)? {
+            Ok(rows) => self.take_in_all(rows, "/issues", rows::comment),
+            Err(reason) => return Ok(Err(reason)),
+        }
+        if kind == Kind::Issue || !self.asks.reviews {
+            return Ok(Ok(()));
+        }
+        let lines = format!("/pulls/{number}/comments?since={since}");
+        match rows_of_item(session, &lines)? {
+            Ok(rows) => self.take_in_all(rows, "/pulls", rows::review_comment),
+            Err(reason) => return Ok(Err(reason)),
+        }
+        self.reviews_of(number, session)
+    }
+
+    /// Reads the reviews of one pull request; the inner error is why that could not be.
+    fn reviews_of(
+        &mut self,
+        number: u64,
+        session: &mut Session<'_>,
+    ) -> Result<Result<(), String>, Cut> {
+        let rows = match rows_of_item(session, &format!("/pulls/{number}/reviews"))? {
+            Ok(rows) => rows,
+            Err(reason) => {
+                self.without_reviews.insert(number);
+                return Ok(Err(reason));
+            }
         };
-        self.unread.remove(&number);
-        let old = before(self.windows.pulls.since, OVERLAP);
+        self.without_reviews.remove(&number);
         let mut submitted = HashMap::new();
         for row in rows {
             match rows::review(&row) {
                 Ok(Some(review)) => {
                     submitted.extend(row.key.map(|id| (id, review.created_at)));
-                    // An older one was told when its pull request changed by it.
-                    if !review.body.trim().is_empty() && review.created_at >= old {
+                    // All of them, since one may get its text late; the ledger knows the others.
+                    if !review.body.trim().is_empty() {
                         self.take_in(&row, number, review);
                     }
                 }
@@ -277,7 +330,7 @@ impl Talk {
                 waiting.unsure = false;
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// The pull requests with line comments that may have been made before they were public.
@@ -323,7 +376,9 @@ impl Talk {
     /// Whether all that was said before `at` is here, had a replica shown it as
     /// late as they do.
     pub fn knows_all_before(&self, at: Time) -> bool {
-        !is_young(at, self.horizon)
+        // An end further ahead than clocks differ is an odd row, and nothing to wait for.
+        let ahead = self.horizon.is_some_and(|now| at > now.plus(OVERLAP));
+        ahead || !is_young(at, self.horizon)
     }
 
     /// Reads these conversations too from now on.
@@ -335,9 +390,14 @@ impl Talk {
     /// Takes what was said of the item `number`, not told yet, and ready to be
     /// told at the server's time `now`.
     pub fn take(&mut self, number: u64, now: Option<Time>) -> Vec<Comment> {
+        self.take_before(number, Time(u64::MAX), now)
+    }
+
+    /// The same of what was said not later than `end`.
+    pub fn take_before(&mut self, number: u64, end: Time, now: Option<Time>) -> Vec<Comment> {
         let waiting = self.waiting.remove(&number).unwrap_or_default();
-        let unread = self.unread.contains_key(&number);
-        let is_ready = |w: &Waiting| w.is_ready(unread, now);
+        let unread = self.without_reviews.contains(&number);
+        let is_ready = |w: &Waiting| w.comment.created_at <= end && w.is_ready(unread, now);
         let (ready, rest): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_ready);
         if !rest.is_empty() {
             self.waiting.insert(number, rest);
@@ -353,7 +413,7 @@ impl Talk {
     /// Whether anything that is ready waits for the item `number`.
     pub fn waits_for(&self, number: u64, now: Option<Time>) -> bool {
         let waiting = self.waiting.get(&number).into_iter().flatten();
-        let unread = self.unread.contains_key(&number);
+        let unread = self.without_reviews.contains(&number);
         waiting.into_iter().any(|w| w.is_ready(unread, now))
     }
 
@@ -378,6 +438,20 @@ impl Talk {
         std::mem::take(&mut self.odd)
     }
 
+    /// Leaves what waits for items that cannot be read whole to when they can.
+    pub fn leave_unread(&mut self) {
+        let numbers: Vec<u64> = self.unread.all().keys().copied().collect();
+        for number in numbers {
+            for waiting in self.waiting.remove(&number).unwrap_or_default() {
+                let comment = &waiting.comment;
+                self.unread.reach(number, waiting.updated_at);
+                if let Ok(id) = comment.id.parse() {
+                    self.taken.remove(&(comment.channel, id));
+                }
+            }
+        }
+    }
+
     /// Leaves in `next` how far this went: what still waits is read again.
     pub fn note(&self, next: &mut Cursor) {
         let left = |channel: Channel| {
@@ -386,9 +460,11 @@ impl Talk {
             waiting.map(|w| w.updated_at).min()
         };
         // A review is found by the change of its pull request, which came later than it.
-        let reviews = left(Channel::Review).map(|at| before(at, OVERLAP));
-        let unread = self.unread.values().filter_map(|at| *at);
-        let reviews = reviews.into_iter().chain(unread).min();
+        let of_review = |w: &Waiting| w.comment.channel == Channel::Review;
+        let waiting = self.waiting.iter();
+        let reviews = waiting.filter(|(_, waiting)| waiting.iter().any(of_review));
+        let changed = |number| self.pulls.get(number).and_then(|row| row.updated_at);
+        let reviews = reviews.filter_map(|(number, _)| changed(number)).min();
         let windows = self.windows.clone();
         next.comments = windows.comments.reaching(left(Channel::Comment));
         let line = left(Channel::ReviewComment);

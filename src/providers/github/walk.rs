@@ -95,6 +95,7 @@ impl Ascending {
         let answer = session.get_page(&asked, SIZE, tag)?;
         if self.pages == 0 {
             self.reading.date = answer::date(&answer);
+            self.reading.clock = Some(session.clock());
         }
         self.pages += 1;
         if answer.status == 304
@@ -115,7 +116,7 @@ impl Ascending {
         let mut newest = None;
         for row in &rows {
             self.reading.saw(row.updated_at);
-            newest = newest.max(row.updated_at.filter(|&at| is_sane(at, self.reading.date)));
+            newest = newest.max(row.updated_at.filter(|&at| is_sane(at, self.reading.clock)));
         }
         let is_new = |row: &Row| match row.key {
             Some(key) => self.seen.insert(key, row.updated_at) != Some(row.updated_at),
@@ -213,8 +214,6 @@ pub struct Linked {
     key: &'static str,
     size: u32,
     asked: HashSet<String>,
-    /// Of the last answer.
-    status: u16,
     /// What was found.
     pub reading: Reading,
 }
@@ -226,7 +225,6 @@ impl Linked {
             next: Some(url),
             key,
             size,
-            status: 0,
             asked: HashSet::new(),
             reading: Reading::default(),
         }
@@ -243,9 +241,9 @@ impl Linked {
         let first = self.asked.is_empty();
         let tag = tag.filter(|tag| first && session.may_use(tag, &session.sized(&url, self.size)));
         let answer = session.get_page(&url, self.size, tag)?;
-        self.status = answer.status;
         if first {
             self.reading.date = answer::date(&answer);
+            self.reading.clock = Some(session.clock());
         }
         if answer.status == 304
             && let Some(tag) = tag
@@ -260,17 +258,7 @@ impl Linked {
             self.reading.empty = session.tag(&session.sized(&url, self.size), &answer);
         }
         self.asked.insert(url);
-        if let Some(next) = answer::next_page(&answer) {
-            let next = on_our_host(&answer, &next)?;
-            if self.asked.contains(&next) || next == answer.url {
-                return Err(Cut::because(format!(
-                    "GET {} names a next page that was read already",
-                    net::path(&answer.url)
-                )));
-            }
-            endless(&answer, self.asked.len())?;
-            self.next = Some(next);
-        }
+        self.next = unasked(&answer, &self.asked)?;
         Ok(Page::Rows(rows))
     }
 
@@ -280,22 +268,58 @@ impl Linked {
     }
 }
 
-/// All rows of a list that belongs to one item, oldest first; `None` if the item is not there
-/// any more, or not yet where we asked.
+/// All rows of a list that belongs to one item, oldest first; the inner error is why they are
+/// not to be had, which need not concern any other item.
 ///
 /// # Errors
-/// When a page is not to be had or not to be understood, or leads away.
-pub fn rows_of_item(session: &mut Session<'_>, list: &str) -> Result<Option<Vec<Row>>, Cut> {
-    let mut walk = Linked::new(format!("{}{list}", session.repo), "id", SIZE);
-    let mut all = Vec::new();
-    loop {
-        match walk.next(session, None) {
-            Ok(Page::Rows(rows)) => all.extend(rows),
-            Ok(Page::NotModified | Page::End) => return Ok(Some(all)),
-            Err(_) if matches!(walk.status, 301 | 404 | 410) => return Ok(None),
-            Err(cut) => return Err(cut),
+/// When nothing more may be asked with this token.
+pub fn rows_of_item(
+    session: &mut Session<'_>,
+    list: &str,
+) -> Result<Result<Vec<Row>, String>, Cut> {
+    let mut next = Some(format!("{}{list}", session.repo));
+    let (mut asked, mut all) = (HashSet::new(), Vec::new());
+    while let Some(url) = next.take() {
+        let answer = match session.get_page_of_item(&url, SIZE)? {
+            Ok(answer) => answer,
+            Err(reason) => return Ok(Err(reason)),
+        };
+        asked.insert(url);
+        match page_of_item(session, &answer, &asked) {
+            Ok((rows, link)) => {
+                all.extend(rows);
+                next = link;
+            }
+            Err(cut) => return Ok(Err(cut.reason)),
         }
     }
+    Ok(Ok(all))
+}
+
+/// The rows of a page and the one after it.
+fn page_of_item(
+    session: &Session<'_>,
+    answer: &Answer,
+    asked: &HashSet<String>,
+) -> Result<(Vec<Row>, Option<String>), Cut> {
+    let rows = rows(answer, session, "id")?.unwrap_or_default();
+    Ok((rows, unasked(answer, asked)?))
+}
+
+/// The next page `answer` names, which must not have been asked for.
+fn unasked(answer: &Answer, asked: &HashSet<String>) -> Result<Option<String>, Cut> {
+    let Some(next) = answer::next_page(answer) else {
+        return Ok(None);
+    };
+    let next = on_our_host(answer, &next)?;
+    if asked.contains(&next) || next == answer.url {
+        return Err(Cut::because(format!(
+            "GET {} names a next page that was read already",
+            net::path(&answer.url)
+        )));
+    }
+    endless(answer, asked.len())?;
+    Ok(Some(next))
 }
 
 /// The rows of an answer that is a list; `None` only for a deliberate fault.

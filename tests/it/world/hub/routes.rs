@@ -133,10 +133,10 @@ impl World {
             ["pulls"] => self.pulls(asked, id, seen),
             ["labels", name] => return self.label(asked, id, name, seen),
             ["issues", n] => return self.issue(asked, id, number(n), seen),
-            ["issues", n, "comments" | "events"] | ["pulls", n, "reviews"] => {
-                let what = rest[2];
+            ["issues", n, what @ ("comments" | "events")] | ["pulls", n, what @ "reviews"] => {
                 self.of_item(asked, id, number(n), what, seen)
             }
+            ["pulls", n, "comments"] => self.of_item(asked, id, number(n), "lines", seen),
             _ => return replies::not_found(),
         };
         listed.unwrap_or_else(|refusal| refusal)
@@ -311,7 +311,7 @@ impl World {
         let Some(item) = repo.items.seen(number, seen) else {
             return Err(self.absent(asked, id, number, seen));
         };
-        if what == "reviews" && item.kind != Kind::PullRequest {
+        if matches!(what, "reviews" | "lines") && item.kind != Kind::PullRequest {
             return Err(replies::not_found());
         }
         let place = |id| (0, id, id);
@@ -320,6 +320,11 @@ impl World {
                 let rows = repo.comments.all(seen);
                 let rows = rows.filter(|(_, c)| c.item == number && since(c.updated));
                 (rows.map(|(id, _)| place(id)).collect(), Shape::Comment)
+            }
+            "lines" => {
+                let rows = repo.line_comments.all(seen);
+                let rows = rows.filter(|(_, c)| c.item == number && !c.draft && since(c.updated));
+                (rows.map(|(id, _)| place(id)).collect(), Shape::LineComment)
             }
             "events" => {
                 let rows = repo.events.all(seen).filter(|(_, e)| e.item == number);

@@ -1,0 +1,152 @@
+//! Items that could not be read whole: what is remembered of them until they can.
+//!
+//! One item the server fails at must not hold up its neighbours, nor may anything of it be
+//! lost. So the listing goes on without it, and it is read by itself later: when it shows up
+//! in a list again, or when its time has come, which is a minute first and an hour in the end.
+
+use crate::engine::time::Time;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// How soon an item is read again at the earliest.
+const SOON: Duration = Duration::from_secs(60);
+
+/// And at the latest.
+const LATEST: Duration = Duration::from_secs(3600);
+
+/// How many are read again by one listing, besides those that show up.
+pub const AT_ONCE: usize = 10;
+
+/// One of them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unread {
+    /// What was said of it since then may not be told yet.
+    pub since: Time,
+    /// Since when it is so.
+    pub noted_at: Time,
+    /// When it is read again.
+    pub again_at: Time,
+    /// Why, for the user; empty if only time has to pass.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// All of them, during a listing.
+#[derive(Debug, Default)]
+pub struct Unreads {
+    /// As the listing found them.
+    before: BTreeMap<u64, Unread>,
+    now: BTreeMap<u64, Unread>,
+}
+
+impl Unreads {
+    /// As the last listing left them.
+    pub fn new(known: &BTreeMap<u64, Unread>) -> Unreads {
+        Unreads {
+            before: known.clone(),
+            now: known.clone(),
+        }
+    }
+
+    /// Notes at the server's time `now` that the item cannot be read whole.
+    pub fn note(&mut self, number: u64, reason: String, now: Time) {
+        let before = self.before.get(&number);
+        let noted_at = before.map_or(now, |unread| unread.noted_at.min(now));
+        let pause = now.since(noted_at).clamp(SOON, LATEST);
+        let since = before.into_iter().chain(self.now.get(&number));
+        let since = since.map(|unread| unread.since).min();
+        let unread = Unread {
+            since: since.unwrap_or(now),
+            noted_at,
+            again_at: now.plus(pause),
+            reason,
+        };
+        self.now.insert(number, unread);
+    }
+
+    /// Something said of the item at `at` is not told.
+    pub fn reach(&mut self, number: u64, at: Time) {
+        if let Some(unread) = self.now.get_mut(&number) {
+            unread.since = unread.since.min(at);
+        }
+    }
+
+    /// How the last listing left an item.
+    pub fn before(&self, number: u64) -> Option<&Unread> {
+        self.before.get(&number)
+    }
+
+    /// Whether an item cannot be read whole.
+    pub fn contains(&self, number: u64) -> bool {
+        self.now.contains_key(&number)
+    }
+
+    /// It was read and told.
+    pub fn remove(&mut self, number: u64) {
+        self.now.remove(&number);
+    }
+
+    /// Those whose time has come, the longest overdue first.
+    pub fn due(&self, now: Time) -> Vec<u64> {
+        // A time further ahead was noted by a server whose clock ran ahead.
+        let is_due = |unread: &Unread| unread.again_at <= now || unread.again_at > now.plus(LATEST);
+        let due = self
+            .before
+            .iter()
+            .filter(|(n, u)| is_due(u) && self.contains(**n));
+        let mut due: Vec<(Time, u64)> = due.map(|(n, u)| (u.again_at, *n)).collect();
+        due.sort_unstable();
+        due.into_iter().map(|(_, n)| n).take(AT_ONCE).collect()
+    }
+
+    /// All of them.
+    pub fn all(&self) -> &BTreeMap<u64, Unread> {
+        &self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(s: u64) -> Time {
+        Time(s * 1000)
+    }
+
+    /// Given an item that cannot be read for a day, when it is tried whenever it is due, then
+    /// it is tried after a minute, less and less often, and at least once an hour.
+    #[test]
+    fn an_item_is_tried_less_and_less_often() {
+        let mut known = BTreeMap::new();
+        let (mut now, mut tries) = (1_000_000, Vec::new());
+        let start = now;
+        while now < start + 86_400 {
+            let mut unreads = Unreads::new(&known);
+            if known.is_empty() || unreads.due(at(now)) == [7] {
+                unreads.note(7, "it answers 500".into(), at(now));
+                tries.push(now - start);
+            }
+            known = unreads.all().clone();
+            now += 10;
+        }
+        assert_eq!(tries[..5], [0, 60, 120, 240, 480]);
+        let longest = tries.windows(2).map(|two| two[1] - two[0]).max();
+        assert!(
+            (3500..=3610).contains(&longest.unwrap_or_default()),
+            "{tries:?}"
+        );
+        assert_eq!(
+            (known[&7].since, known[&7].noted_at),
+            (at(start), at(start))
+        );
+    }
+
+    #[test]
+    fn a_clock_that_ran_ahead_delays_no_item_for_long() {
+        let mut unreads = Unreads::default();
+        unreads.note(7, String::new(), at(9_000_000));
+        let unreads = Unreads::new(unreads.all());
+        assert_eq!(unreads.due(at(1_000_000)), [7]);
+    }
+}

@@ -150,14 +150,59 @@ fn c008_half_a_surrogate_pair_costs_one_character() {
     assert_eq!(said, "half a fish: \u{fffd} and on");
 }
 
-/// The lists a listing reads when something happened in all of them.
-const LISTS: [&str; 5] = [
-    "/issues",
-    "/issues/comments",
-    "/pulls/comments",
-    "/pulls",
-    "/pulls/1/reviews",
+/// The lists of a whole repository a listing reads when something happened in all of them.
+const LISTS: [&str; 4] = ["/issues", "/issues/comments", "/pulls/comments", "/pulls"];
+
+type Spoil = fn(Reply) -> Reply;
+
+/// What may come instead of a list, and the words that say so.
+const SPOILS: [(Spoil, &str); 5] = [
+    (|_| replies::html(200), "text/html"),
+    (|_| replies::object_for_list(), "No server is currently"),
+    (|reply| reply.cut(300), "in the middle of the answer"),
+    (|reply| reply.cut(0), "in the middle of the answer"),
+    (|_| Reply::json("null"), "did not answer a list"),
 ];
+
+/// Given the list of one pull request's reviews, when it is no list (C034), then that is said of this one, its events
+/// wait for it, and another item's do not; when it is one again, all are told in order, once.
+#[test]
+fn c034_what_is_no_list_of_one_item_is_said_of_that_item() {
+    let mut case = Case::new();
+    case.repo(|repo| {
+        repo.open(New::pull_request().by("sam"));
+        repo.open(New::issue().by("sam"));
+    });
+    case.cycle_after(60);
+    for (how, words) in SPOILS {
+        case.repo(|repo| {
+            repo.review(1, "sam", Verdict::Commented, "one");
+            repo.line_comment(1, "sam", "two");
+            repo.comment(1, "sam", "three");
+            repo.comment(2, "sam", "a neighbour");
+        });
+        let said = case.poller.said("poll.item_error").len();
+        case.hub.lock().spoil(ALWAYS, on("/pulls/1/reviews"), how);
+        let told = case.cycle_after(60);
+        assert!(
+            told.len() == 1 && told[0].starts_with("2/"),
+            "{words}: {told:?}"
+        );
+        assert!(case.poller.complete, "{words}");
+        assert_eq!(case.cycle_after(60), [""; 0], "{words}");
+        let reasons = case.poller.said("poll.item_error").split_off(said);
+        assert_eq!(reasons.len(), 1, "{words}: it is said once: {reasons:?}");
+        assert!(
+            reasons[0].contains(words) && reasons[0].contains("/pulls/1/reviews"),
+            "{reasons:?}"
+        );
+        case.hub.lock().heal();
+        let told = case.cycle_after(120);
+        let mut kinds: Vec<&str> = told.iter().filter_map(|id| id.split('/').nth(1)).collect();
+        kinds.sort_unstable();
+        assert_eq!(kinds, ["comment", "review", "review_comment"], "{words}");
+    }
+}
 
 /// Given each list a listing reads, when it is answered with a web page, with an object, with nothing or with a part
 /// of itself (C034), then that is a failed poll with a clear reason, no cursor moves and nothing ends; the next one
@@ -168,15 +213,7 @@ fn c034_what_is_no_list_is_a_failed_poll_with_a_reason() {
     case.repo(|repo| repo.open(New::pull_request().by("sam")));
     case.cycle_after(60);
     for list in LISTS {
-        type Spoil = fn(Reply) -> Reply;
-        let spoils: [(Spoil, &str); 5] = [
-            (|_| replies::html(200), "text/html"),
-            (|_| replies::object_for_list(), "No server is currently"),
-            (|reply| reply.cut(300), "in the middle of the answer"),
-            (|reply| reply.cut(0), "in the middle of the answer"),
-            (|_| Reply::json("null"), "did not answer a list"),
-        ];
-        for (how, words) in spoils {
+        for (how, words) in SPOILS {
             let what = format!("{list}, {words}");
             case.repo(|repo| {
                 repo.comment(1, "sam", "one");

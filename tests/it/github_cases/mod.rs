@@ -5,6 +5,7 @@ mod answers;
 mod cost;
 mod identity;
 mod labels;
+mod lasting;
 mod program;
 mod said;
 mod sweeps;

@@ -111,6 +111,13 @@ impl Repo {
             None if asked.path().starts_with("/repos/octo/widgets/pulls") => Reply::json("[]"),
             Some("") => self.list(asked, self.issues.values()),
             Some("/comments") => self.list(asked, self.comments.values()),
+            Some(rest) if rest.ends_with("/comments") => {
+                let of_item = |row: &&Value| {
+                    let url = row["issue_url"].as_str().unwrap_or_default();
+                    url.ends_with(&format!("/issues{}", rest.trim_end_matches("/comments")))
+                };
+                self.list(asked, self.comments.values().filter(of_item))
+            }
             Some(rest) => match rest[1..]
                 .parse()
                 .ok()

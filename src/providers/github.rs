@@ -708,8 +708,7 @@ impl<'a> Look<'a> {
         let watched = self.watched();
         let left_out = &self.left_out;
         self.talk.retain(|number, waiting| {
-            let due = waiting.iter().any(|w| w.comment.created_at >= watched);
-            due && !left_out.contains(&number)
+            waiting.iter().any(|w| w.may_be_due(watched)) && !left_out.contains(&number)
         });
     }
 

@@ -137,11 +137,12 @@ impl Session<'_> {
                 }
                 cut.reason
             }
-            Err(cut) if cut.not_before.is_some() || mutant::is("one-item-ends-the-listing") => {
-                return Err(cut);
-            }
+            Err(cut) if cut.not_before.is_some() => return Err(cut),
             Err(cut) => cut.reason,
         };
+        if mutant::is("one-item-ends-the-listing") {
+            return Err(Cut::because(reason));
+        }
         // The size of other pages has nothing to do with it.
         self.halved = halved;
         self.failed_items += 1;

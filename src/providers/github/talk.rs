@@ -84,6 +84,12 @@ pub struct Waiting {
 }
 
 impl Waiting {
+    /// Whether it was said after `watched`, as far as is known.
+    pub fn may_be_due(&self, watched: Time) -> bool {
+        // A draft was made before it was said.
+        self.unsure || self.comment.created_at >= watched
+    }
+
     /// Whether it can be told at the server's time `now`; `unread` if the reviews
     /// of its pull request could not be read.
     fn is_ready(&self, unread: bool, now: Option<Time>) -> bool {

@@ -523,12 +523,12 @@ impl<'a> Look<'a> {
         };
         let is_young = |look: &Self, at| !look.talk.knows_all_before(at);
         let mut at = item.closed_at.or(row.updated_at);
-        if ended && (known || wanted) && at.is_some_and(|at| is_young(&self, at)) {
+        if ended && (known || wanted) && at.is_some_and(|at| is_young(self, at)) {
             if item.closed_at.is_none() {
                 // It may be talked about for hours after it lost its label.
                 at = self.unlabelled_at(number)?;
             }
-            if at.is_none_or(|at| is_young(&self, at)) && !mutant::is("ends-told-at-once") {
+            if at.is_none_or(|at| is_young(self, at)) && !mutant::is("ends-told-at-once") {
                 if active && let Some(at) = at {
                     self.tell_before(at, &item)?;
                 }

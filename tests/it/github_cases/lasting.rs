@@ -439,7 +439,7 @@ fn c001_rows_that_make_no_sense_cost_only_themselves() {
             let poison = br#"[null,7,"x",[],{},{"number":18446744073709551615,"id":18446744073709551615,"state":"open","updated_at":"9999-12-31T23:59:59Z","created_at":"0000-01-01T00:00:00Z","labels":[null,{"name":null},7]},{"number":"7","id":"7","updated_at":7,"state":7},{"number":-1,"id":1.5,"updated_at":null},{"number":null,"id":null,"user":null,"body":null,"updated_at":null,"issue_url":null,"pull_request_url":"x/18446744073709551616","submitted_at":null,"state":null},"#;
             let mut body = poison.to_vec();
             body.extend_from_slice(&r.body[1..]);
-            r.body = body.into();
+            r.body = body;
         }
         r
     });

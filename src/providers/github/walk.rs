@@ -302,6 +302,11 @@ fn page_of_item(
     answer: &Answer,
     asked: &HashSet<String>,
 ) -> Result<(Vec<Row>, Option<String>), Cut> {
+    if matches!(answer.status, 301 | 404 | 410) {
+        // It is the item that is not there; what is wrong with a whole repository is not said.
+        let what = format!("GET {} answered {}", net::path(&answer.url), answer.status);
+        return Err(Cut::because(what));
+    }
     let rows = rows(answer, session, "id")?.unwrap_or_default();
     Ok((rows, unasked(answer, asked)?))
 }

@@ -450,6 +450,11 @@ impl Engine {
         if let Some(cycle) = self.cycle.as_mut().filter(|_| cut.not_before.is_some()) {
             cycle.kept_from.get_or_insert(walk.feed);
         }
+        if let Some(cycle) = self.cycle.as_mut()
+            && mutant::is("odd-feed-ends-the-cycle")
+        {
+            cycle.next_feed = self.setup.feeds.len();
+        }
         self.feed_failed(now, walk.feed, &cut.reason, cut.not_before, walk.unasked);
         self.walk_done(now);
         self.next(now)
@@ -465,7 +470,8 @@ impl Engine {
         known: bool,
     ) {
         let health = &mut self.feeds[at].health;
-        let said = known || health.error.as_deref() == Some(reason);
+        let said =
+            known || health.error.as_deref() == Some(reason) && !mutant::is("said-at-every-cycle");
         health.error = Some(reason.to_string());
         health.failing_since.get_or_insert(now);
         if let Some(cycle) = &mut self.cycle {

@@ -80,6 +80,14 @@ impl Engine {
         }
     }
 
+    /// The first feed that a cycle which ends now does not come to.
+    pub(super) fn kept_from(&self) -> Option<usize> {
+        let (cycle, feeds) = (self.cycle.as_ref()?, self.setup.feeds.len());
+        let done = cycle.next_feed - usize::from(self.walk.is_some());
+        let next = (done < feeds).then(|| (cycle.first_feed + done) % feeds);
+        cycle.kept_from.or(next)
+    }
+
     /// The feed a [`Step::SaveFeed`] is about.
     #[must_use]
     pub fn feed_to_save(&self) -> Option<&Feed> {

@@ -6,7 +6,7 @@ use crate::world::hub::{Hub, New};
 use crate::world::polled::{Polled, config};
 use crate::world::program::Place;
 use idempoll::engine::access::Policy;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -259,6 +259,58 @@ fn an_idle_repository_among_many_costs_one_request_and_no_connection() {
         assert_eq!(place.snapshot(), before);
         assert_eq!(place.lines("ids.log").len(), MANY);
     }
+}
+
+/// Given a cycle that takes longer than the poller lives, when it is stopped in the middle again and again, then each
+/// start goes on where the one before was cut short, and all repositories get their turn (R6.4).
+#[test]
+fn r6_4_a_poller_that_never_ends_a_cycle_comes_to_every_repository() {
+    let (hub, place) = many(false);
+    hub.lock().delay = Duration::from_millis(50);
+    let mut turns = BTreeSet::new();
+    for _ in 0..30 {
+        let mut poller = place.start_unseen();
+        let mut asked = 0;
+        place.until("some are asked", || {
+            let log = hub.log();
+            asked += log.len();
+            turns.extend(by_repo(&log).keys().map(ToString::to_string));
+            asked >= 5
+        });
+        place.run(&["stop"]).expect(0);
+        assert!(poller.ended().success());
+        hub.log();
+    }
+    assert_eq!(turns.len(), MANY, "{turns:?}");
+}
+
+/// Given a cycle of many seconds, when the poller is killed in the middle, then the next one begins with a repository
+/// near the one it was at, and not with the first again (R6.4).
+#[test]
+fn r6_4_a_kill_in_a_long_cycle_takes_no_repositorys_turn() {
+    let (hub, place) = many(false);
+    hub.lock().delay = Duration::from_millis(200);
+    let poller = place.start_unseen();
+    let noted = || {
+        let text = std::fs::read_to_string(place.path("state/run.json")).unwrap_or_default();
+        let run: Value = serde_json::from_str(&text).unwrap_or_default();
+        let feed = run["goes_on_with"].as_str()?;
+        feed.rsplit('~').next().map(str::to_string)
+    };
+    place.until("it is noted where it is", || noted().is_some());
+    poller.kill();
+    let noted = noted().expect("a repository");
+    let before = hub.log().iter().map(|logged| logged.connection).max();
+    let _poller = place.start_unseen();
+    let mut log = Vec::new();
+    place.until("one is asked", || {
+        log.extend(hub.log());
+        // The last request of the one that was killed may come late.
+        log.retain(|logged| Some(logged.connection) > before);
+        !log.is_empty()
+    });
+    assert_ne!(noted, "api-0");
+    assert_eq!(log[0].asked.path(), format!("/repos/octo/{noted}/issues"));
 }
 
 /// The most memory a process ever used, in KiB.

@@ -1,6 +1,6 @@
 //! What `run.json` says: how the poller and its sources are doing.
 
-use super::clock::{self, Boot, Jump};
+use super::clock::{self, Boot, Jump, Mono};
 use super::poll::Poller;
 use crate::engine::cycle::Engine;
 use crate::engine::entry::Entry;
@@ -55,6 +55,7 @@ impl Poller<'_> {
     /// Writes `run.json` anew.
     pub(super) fn write_run(&mut self) {
         update(&mut self.run, &self.life.engine);
+        self.noted_at = Mono::now();
         match self.run.write(&self.layout.state_dir) {
             Err(e) if self.said.as_ref() != Some(&e) => {
                 self.voice.complain(&e);
@@ -102,4 +103,5 @@ pub fn update(run: &mut RunInfo, engine: &Engine) {
     }
     run.sources = sources;
     run.hosts = engine.hosts().cloned().collect();
+    run.goes_on_with = engine.goes_on_with().map(ToString::to_string);
 }

@@ -91,6 +91,9 @@ pub fn begin(
     for source in &run.sources {
         engine.recall(&source.name, source.failing_since, source.last_listing_at);
     }
+    if let Some(feed) = &run.goes_on_with {
+        engine.go_on_with(feed);
+    }
     let stored = load_hosts(ledger, &mut aside)?;
     engine.remember_hosts(stored, &run.hosts);
     let life = Life {

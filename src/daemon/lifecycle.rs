@@ -134,6 +134,7 @@ fn run(
         last_cycle: last.last_cycle.clone(),
         sources: last.sources.clone(),
         hosts: last.hosts.clone(),
+        goes_on_with: last.goes_on_with.clone(),
         ..holder::this_process(&config.file, &config.pidfile)
     };
     run.write(&config.state_dir)?;
@@ -183,6 +184,7 @@ fn run(
         coming: None,
         looked: clock::Look::now(),
         said: None,
+        noted_at: clock::Mono::now(),
     };
     let lived = poller.live().and_then(|course| {
         // Who runs is not ours to say in a directory that is not ours any more.

@@ -28,6 +28,9 @@ use std::time::Duration;
 /// is still ours; `retry` promises a second.
 const TICK: Duration = Duration::from_millis(900);
 
+/// How often `run.json` is written while a cycle goes on, so that a kill loses none of the feeds' turns.
+const NOTED: Duration = Duration::from_secs(5);
+
 /// How long a stop may take before it is said what it waits for.
 const SILENCE: Duration = Duration::from_millis(500);
 
@@ -79,6 +82,8 @@ pub struct Poller<'a> {
     pub looked: Look,
     /// Why `run.json` could not be written the last time; said once.
     pub said: Option<Error>,
+    /// When it was written last.
+    pub noted_at: Mono,
 }
 
 /// How the poller's run goes, and how it ended.
@@ -143,6 +148,12 @@ impl Poller<'_> {
                 }
                 self.life.dispatch.adopt_again();
                 child::collect();
+                if self.life.engine.is_cycling()
+                    && self.noted_at.plus(NOTED).passed()
+                    && !mutant::is("turns-lost-at-a-kill")
+                {
+                    self.write_run();
+                }
                 let busy = course.stopped || self.coming.is_some();
                 if !busy && self.take_requests() {
                     continue;

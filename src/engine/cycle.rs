@@ -55,7 +55,7 @@ pub struct Engine {
     pub(super) unreadable: BTreeMap<Slug, String>,
     pub(super) cycle: Option<Cycle>,
     /// The feed the next cycle begins with, so that a limit which never lasts for all of them is
-    /// never used up by the same ones.
+    /// never used up by the same ones, and a poller that never ends a cycle comes to all.
     pub(super) first_feed: usize,
     pub(super) totals: Totals,
     pub(super) noted: Totals,
@@ -92,7 +92,7 @@ pub(super) struct Cycle {
     pub first_feed: usize,
     /// How many feeds it has come to.
     pub next_feed: usize,
-    /// The first feed that a limit kept it from.
+    /// The first feed that a limit or a stop kept it from.
     pub kept_from: Option<usize>,
     pub summary: Summary,
 }
@@ -308,6 +308,27 @@ impl Engine {
             .into_iter()
             .for_each(|host| self.hosts.remember(host));
         shown.iter().for_each(|host| self.hosts.recall(host));
+    }
+
+    /// The feed the next cycle begins with, if that is not the first one: of the cycle under way, which
+    /// may end now, or of the last one.
+    #[must_use]
+    pub fn goes_on_with(&self) -> Option<&Slug> {
+        let at = match self.cycle {
+            Some(_) => self.kept_from().unwrap_or(0),
+            None => self.first_feed,
+        };
+        let feed = self.setup.feeds.get(at).filter(|_| at > 0);
+        feed.map(|feed| &feed.slug)
+    }
+
+    /// Begins the first cycle with the feed that the last one of an earlier poller was kept from.
+    pub fn go_on_with(&mut self, feed: &str) {
+        let mut feeds = self.setup.feeds.iter();
+        let at = feeds.position(|setup| setup.slug.as_str() == feed);
+        self.first_feed = at
+            .filter(|_| !mutant::is("begins-with-the-first"))
+            .unwrap_or(0);
     }
 
     /// What is known of the trackers' hosts.
@@ -540,6 +561,7 @@ impl Engine {
             };
             self.settled(now, &delivery.slug, &delivery.sink, outcome);
         }
+        let kept_from = self.kept_from();
         let left = match mutant::is("stop-waits-for-network") || mutant::is("stopped-is-complete") {
             true => None,
             false => self.walk.take(),
@@ -553,10 +575,11 @@ impl Engine {
                 cycle.summary.interrupted = true;
             }
         }
+        let feeds = self.setup.feeds.len();
         if let Some(cycle) = &mut self.cycle {
-            cycle.summary.interrupted |=
-                self.setup.once || cycle.next_feed < self.setup.feeds.len();
-            cycle.next_feed = self.setup.feeds.len();
+            cycle.kept_from = kept_from;
+            cycle.summary.interrupted |= self.setup.once || cycle.next_feed < feeds;
+            cycle.next_feed = feeds;
             cycle.summary.interrupted &= !mutant::is("interruption-not-said");
         }
     }

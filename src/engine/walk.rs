@@ -80,6 +80,14 @@ impl Engine {
         }
     }
 
+    /// The first feed that a cycle which ends now does not come to.
+    pub(super) fn kept_from(&self) -> Option<usize> {
+        let (cycle, feeds) = (self.cycle.as_ref()?, self.setup.feeds.len());
+        let done = cycle.next_feed - usize::from(self.walk.is_some());
+        let next = (done < feeds).then(|| (cycle.first_feed + done) % feeds);
+        cycle.kept_from.or(next)
+    }
+
     /// The feed a [`Step::SaveFeed`] is about.
     #[must_use]
     pub fn feed_to_save(&self) -> Option<&Feed> {
@@ -457,6 +465,11 @@ impl Engine {
         if let Some(cycle) = self.cycle.as_mut().filter(|_| cut.not_before.is_some()) {
             cycle.kept_from.get_or_insert(walk.feed);
         }
+        if let Some(cycle) = self.cycle.as_mut()
+            && mutant::is("odd-feed-ends-the-cycle")
+        {
+            cycle.next_feed = self.setup.feeds.len();
+        }
         self.feed_failed(now, walk.feed, &cut.reason, cut.not_before, walk.unasked);
         self.walk_done(now);
         self.next(now)
@@ -472,7 +485,8 @@ impl Engine {
         known: bool,
     ) {
         let health = &mut self.feeds[at].health;
-        let said = known || health.error.as_deref() == Some(reason);
+        let said =
+            known || health.error.as_deref() == Some(reason) && !mutant::is("said-at-every-cycle");
         health.error = Some(reason.to_string());
         health.failing_since.get_or_insert(now);
         if let Some(cycle) = &mut self.cycle {

@@ -132,6 +132,7 @@ impl Client {
         let limits = self.limits;
         let idle = match crate::mutant::is("connections-kept") {
             true => Duration::from_secs(3600),
+            false if crate::mutant::is("connection-per-request") => Duration::ZERO,
             false => IDLE,
         };
         let whole = (!crate::mutant::is("no-whole-deadline")).then_some(limits.whole);

@@ -5,13 +5,13 @@
 //!   "program": "0.1.0", "config": "/etc/idempoll/config.json", "pidfile": "/var/lib/idempoll/poll.pid",
 //!   "started_at": "2026-08-05T10:00:00.000Z", "stop_asked_at": null, "stopped_at": null,
 //!   "last_cycle": { "at": "…", "duration_ms": 120, "items": 3, "delivered": 1, "failed": 0, "interrupted": false },
-//!   "next_cycle_at": "…", "pending": 0, "gave_up": 0, "store_error": null, "config_error": null,
+//!   "next_cycle_at": "…", "goes_on_with": null, "pending": 0, "gave_up": 0, "store_error": null, "config_error": null,
 //!   "sources": [ { "name": "api", "ok": true, "error": null, "failing_since": null, "items": 3, "last_listing_at": "…" } ],
 //!   "hosts": [ { "host": "api.github.com", "token": "3fa9c1d20b7e4455", "limit": 5000, "remaining": 4890, … } ] }
 //! ```
 //!
 //! Written by the poller alone, while it holds the lock: first as soon as it
-//! has it, then after every cycle, when its config changes and when it is asked
+//! has it, then after every cycle, in a long one every few seconds, when its config changes and when it is asked
 //! to stop, last before it gives it back. It is for
 //! `status` and `stop`. Nothing that must survive depends on it: whoever
 //! believes the first line checks it against the process itself, and a reader
@@ -71,6 +71,9 @@ pub struct RunInfo {
     /// When the next cycle begins.
     #[serde(default)]
     pub next_cycle_at: Option<Time>,
+    /// The feed the next cycle begins with, by its file name; `None` if the last one came to all.
+    #[serde(default)]
+    pub goes_on_with: Option<String>,
     /// Deliveries not resolved yet.
     #[serde(default)]
     pub pending: u64,

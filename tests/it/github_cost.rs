@@ -6,7 +6,8 @@ use crate::world::hub::{Hub, New};
 use crate::world::polled::{Polled, config};
 use crate::world::program::Place;
 use idempoll::engine::access::Policy;
-use serde_json::json;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 const REPO: &str = "octo/widgets";
@@ -157,6 +158,159 @@ fn a_late_label_costs_one_request() {
     for _ in 0..4 {
         assert_eq!(of(&cycle(&hub, &mut poller, 60), "/events"), 0);
     }
+}
+
+/// How many repositories are watched where many are. What is seen with fifty holds for five hundred:
+/// `benches/measure BINARY github` has that.
+const MANY: usize = 50;
+
+/// So many repositories with a labelled item each, and the program that polls them with one token; idle.
+fn many(pull_requests: bool) -> (Hub, Place) {
+    let hub = Hub::new();
+    hub.keep_connections();
+    let repos: Vec<String> = (0..MANY).map(|n| format!("octo/api-{n}")).collect();
+    for repo in &repos {
+        let mut world = hub.lock();
+        world.create(repo);
+        world.repo(repo).open(New::issue().by("sam").label("auto"));
+    }
+    let script = "cat > /dev/null; echo $IDEMPOLL_DELIVERY_ID >> ids.log";
+    let place = Place::new(script);
+    place.write("token", TOKEN);
+    let mut config = place.config(script);
+    config["authorized_users"] = json!(["sam"]);
+    config["sources"] = json!([{ "name": "forge", "provider": "github", "repos": repos, "label": "auto",
+        "base_url": hub.url(), "token_file": "token", "pull_requests": pull_requests, "sinks": ["log"] }]);
+    place.configure(&config);
+    for wait in [60, 60, 300] {
+        hub.lock().advance(wait);
+        place.once().expect(0);
+    }
+    assert_eq!(place.lines("ids.log").len(), MANY);
+    hub.log();
+    (hub, place)
+}
+
+const TOKEN: &str = "t0ken-example";
+
+/// How often each repository was asked.
+fn by_repo(log: &[Logged]) -> BTreeMap<&str, usize> {
+    let mut asked = BTreeMap::new();
+    for logged in log {
+        let repo = logged.asked.path().split('/').nth(3).expect("a repository");
+        *asked.entry(repo).or_default() += 1;
+    }
+    asked
+}
+
+/// Given fifty repositories and nothing new in any, when they are polled again and again, by a poller that runs on or
+/// by one that is started for each cycle, then each costs one request, three with pull requests; all are "not modified",
+/// one after another over one connection, none counts, nothing is written, and `status` has the sum.
+#[test]
+fn an_idle_repository_among_many_costs_one_request_and_no_connection() {
+    for (pull_requests, each) in [(false, 1), (true, 3)] {
+        let (hub, place) = many(pull_requests);
+        let before = place.snapshot();
+        let used = hub.lock().budget(TOKEN).used;
+        let idle = |log: &[Logged]| {
+            assert!(log.iter().all(|logged| logged.status == 304));
+            let asked = by_repo(log);
+            assert_eq!(asked.len(), MANY);
+            assert!(asked.values().all(|&times| times == each), "{asked:?}");
+        };
+        let mut tries = 0;
+        loop {
+            hub.lock().advance(60);
+            place.once().expect(0);
+            let log = hub.log();
+            idle(&log);
+            let connections: BTreeSet<usize> = log.iter().map(|l| l.connection).collect();
+            eprintln!(
+                "{MANY} repositories idle: {} requests, {} bytes, {} connections",
+                log.len(),
+                bytes(&log),
+                connections.len()
+            );
+            if connections.len() == 1 {
+                break;
+            }
+            // A busy machine may leave one idle for longer than it is kept.
+            tries += 1;
+            assert!(tries < 10, "a cycle takes several connections");
+        }
+        let host = &place.status()["hosts"][0];
+        assert_eq!(host["requests_last_cycle"], MANY * each);
+        assert_eq!(host["counted_last_cycle"], 0);
+        assert_eq!(host["limit"], 5000);
+        assert_eq!(host["remaining"], 5000 - used);
+
+        let mut poller = place.start();
+        let mut log = Vec::new();
+        place.until("three cycles are over", || {
+            log.extend(hub.log());
+            log.len() >= 3 * MANY * each
+        });
+        place.run(&["stop"]).expect(0);
+        assert!(poller.ended().success());
+        for cycle in log.chunks_exact(MANY * each) {
+            idle(cycle);
+        }
+        assert_eq!(hub.lock().budget(TOKEN).used, used, "all were free");
+        assert_eq!(place.snapshot(), before);
+        assert_eq!(place.lines("ids.log").len(), MANY);
+    }
+}
+
+/// Given a cycle that takes longer than the poller lives, when it is stopped in the middle again and again, then each
+/// start goes on where the one before was cut short, and all repositories get their turn (R6.4).
+#[test]
+fn r6_4_a_poller_that_never_ends_a_cycle_comes_to_every_repository() {
+    let (hub, place) = many(false);
+    hub.lock().delay = Duration::from_millis(50);
+    let mut turns = BTreeSet::new();
+    for _ in 0..30 {
+        let mut poller = place.start_unseen();
+        let mut asked = 0;
+        place.until("some are asked", || {
+            let log = hub.log();
+            asked += log.len();
+            turns.extend(by_repo(&log).keys().map(ToString::to_string));
+            asked >= 5
+        });
+        place.run(&["stop"]).expect(0);
+        assert!(poller.ended().success());
+        hub.log();
+    }
+    assert_eq!(turns.len(), MANY, "{turns:?}");
+}
+
+/// Given a cycle of many seconds, when the poller is killed in the middle, then the next one begins with a repository
+/// near the one it was at, and not with the first again (R6.4).
+#[test]
+fn r6_4_a_kill_in_a_long_cycle_takes_no_repositorys_turn() {
+    let (hub, place) = many(false);
+    hub.lock().delay = Duration::from_millis(200);
+    let poller = place.start_unseen();
+    let noted = || {
+        let text = std::fs::read_to_string(place.path("state/run.json")).unwrap_or_default();
+        let run: Value = serde_json::from_str(&text).unwrap_or_default();
+        let feed = run["goes_on_with"].as_str()?;
+        feed.rsplit('~').next().map(str::to_string)
+    };
+    place.until("it is noted where it is", || noted().is_some());
+    poller.kill();
+    let noted = noted().expect("a repository");
+    let before = hub.log().iter().map(|logged| logged.connection).max();
+    let _poller = place.start_unseen();
+    let mut log = Vec::new();
+    place.until("one is asked", || {
+        log.extend(hub.log());
+        // The last request of the one that was killed may come late.
+        log.retain(|logged| Some(logged.connection) > before);
+        !log.is_empty()
+    });
+    assert_ne!(noted, "api-0");
+    assert_eq!(log[0].asked.path(), format!("/repos/octo/{noted}/issues"));
 }
 
 /// The most memory a process ever used, in KiB.

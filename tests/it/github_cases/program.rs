@@ -183,6 +183,102 @@ fn c029_a_repository_that_fails_holds_up_no_other() {
     }
 }
 
+/// Given twenty repositories on one token, three of which answer 500, 404 and a web page from some moment on (C029), when
+/// there is news in all of them, then that of the others is delivered at once; each odd one is reported once, however
+/// many cycles come, and is asked at most three times a cycle; what a cycle cost, and what is left, is what the tracker
+/// says; and when they answer again, nothing of theirs was lost.
+#[test]
+fn c029_three_odd_repositories_hold_up_none_of_seventeen() {
+    use crate::world::forge::Asked;
+    use crate::world::hub::replies;
+    const TOKEN: &str = "t0ken-example";
+    // So much that what a cycle a second costs is nothing to be sparing with.
+    const LIMIT: u64 = 5_000_000;
+    let odd = ["octo/r3", "octo/r9", "octo/r15"];
+    let words = ["answered 500", "answered 404", "not JSON"];
+    let hub = Hub::new();
+    hub.lock().budget(TOKEN).limit = LIMIT;
+    let repos: Vec<String> = (0..20).map(|n| format!("octo/r{n}")).collect();
+    for repo in &repos {
+        hub.lock().create(repo);
+        hub.lock().repo(repo).open(New::issue().by("sam"));
+    }
+    let keys = json!({ "repos": repos, "token_file": "token" });
+    let place = place(KEEP, &[(hub.url(), keys)]);
+    place.write("token", TOKEN);
+    hub.lock().advance(60);
+    place.once().expect(0);
+    assert_eq!(told(&place).len(), 20);
+    hub.lock().advance(300);
+    place.once().expect(0);
+
+    let replies = [
+        replies::server_error(500),
+        replies::not_found(),
+        replies::html(200),
+    ];
+    for (repo, reply) in odd.into_iter().zip(replies) {
+        let its = move |asked: &Asked| asked.path().starts_with(&format!("/repos/{repo}/"));
+        hub.lock().fault(usize::MAX, its, reply);
+    }
+    hub.lock().advance(60);
+    for repo in &repos {
+        hub.lock().repo(repo).comment(1, "sam", "news");
+    }
+    hub.lock().advance(60);
+    let mut last = place.status()["last_cycle"]["at"].clone();
+    let mut poller = place.start();
+    for _ in 0..4 {
+        place.until("another cycle is over", || {
+            let at = place.status()["last_cycle"]["at"].clone();
+            let over = !at.is_null() && at != last;
+            last = at;
+            over
+        });
+        assert_eq!(place.entries("poll.source_error").len(), 3);
+    }
+    place.until("the others' news is delivered", || {
+        told(&place).len() == 20 + 17
+    });
+    place.run(&["stop"]).expect(0);
+    assert!(poller.ended().success());
+    let errors = place.entries("poll.source_error");
+    let said = |entry: &Value| entry["reason"].as_str().unwrap_or_default().to_string();
+    let said: Vec<String> = errors.iter().map(said).collect();
+    assert_eq!(said.len(), 3, "{said:?}");
+    for ((repo, words), said) in odd.iter().zip(words).zip(&said) {
+        assert!(said.contains(repo) && said.contains(words), "{said}");
+    }
+
+    hub.log();
+    let used = hub.lock().budget(TOKEN).used;
+    place.once().expect(1);
+    let log = hub.log();
+    for repo in odd {
+        let its = |logged: &&crate::world::forge::Logged| {
+            logged.asked.path().starts_with(&format!("/repos/{repo}/"))
+        };
+        let times = log.iter().filter(its).count();
+        assert!((1..=3).contains(&times), "{repo}: {times}");
+    }
+    let status = place.status();
+    assert_eq!(status["sources"][0]["ok"], false);
+    let error = status["sources"][0]["error"].as_str().expect("a reason");
+    assert!(error.contains(odd[0]), "{error}");
+    let host = &status["hosts"][0];
+    let now_used = hub.lock().budget(TOKEN).used;
+    assert_eq!(host["requests_last_cycle"], log.len());
+    assert_eq!(host["counted_last_cycle"], now_used - used);
+    assert_eq!(host["remaining"], LIMIT - now_used);
+    assert!(place.entries("poll.closure_detected").is_empty());
+
+    hub.lock().heal();
+    hub.lock().advance(60);
+    place.once().expect(0);
+    assert_eq!(told(&place).len(), 40);
+    assert_eq!(place.status()["sources"][0]["ok"], true);
+}
+
 /// Given four items on two pages of which the second breaks (C014), when the program polls, then `status` says that the
 /// source's last listing failed, its exit code too, nothing has ended, and the next cycle is whole.
 #[test]

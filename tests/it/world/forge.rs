@@ -1,7 +1,7 @@
 //! A tracker on loopback: scripted or modelled answers, and a log of what was asked.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -27,6 +27,8 @@ pub struct Logged {
     pub status: u16,
     /// Bytes of the answer, head and body, as far as the forge meant to send them.
     pub sent: u64,
+    /// Which connection it came by; they are counted from 1.
+    pub connection: usize,
 }
 
 impl Asked {
@@ -145,6 +147,8 @@ struct Shared {
     base: String,
     handler: Mutex<Handler>,
     logged: Mutex<Vec<Logged>>,
+    /// Connections are kept for the next request.
+    keeps: AtomicBool,
     ended: AtomicBool,
     lock: Mutex<()>,
     ending: Condvar,
@@ -164,6 +168,7 @@ impl Forge {
             base: format!("http://{address}{path}"),
             handler: Mutex::new(Box::new(handler)),
             logged: Mutex::default(),
+            keeps: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             lock: Mutex::default(),
             ending: Condvar::new(),
@@ -207,6 +212,11 @@ impl Forge {
         &self.shared.base
     }
 
+    /// Keeps connections from now on, as GitHub does; otherwise each is closed after its answer.
+    pub fn keep_connections(&self) {
+        self.shared.keeps.store(true, Ordering::SeqCst);
+    }
+
     /// What was asked since the last call of this.
     pub fn asked(&self) -> Vec<Asked> {
         self.logged().into_iter().map(|l| l.asked).collect()
@@ -238,18 +248,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     let mut serving = Vec::new();
-    for stream in listener.incoming() {
+    for (connection, stream) in (1..).zip(listener.incoming()) {
         if shared.ended.load(Ordering::SeqCst) {
             break;
         }
         let Ok(stream) = stream else { continue };
         let shared = shared.clone();
         serving.retain(|thread: &JoinHandle<()>| !thread.is_finished());
-        // A peer that never finishes its request must not hold up the end of a test.
-        let _ = stream.set_read_timeout(Some(Duration::from_secs(10)));
         serving.push(std::thread::spawn(move || {
             // The peer may go away at any time.
-            let _ = serve(stream, &shared);
+            while let Ok(true) = serve(&stream, connection, &shared) {
+                if !is_asked_again(&stream, &shared) {
+                    break;
+                }
+            }
         }));
     }
     for thread in serving {
@@ -257,10 +269,25 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
     }
 }
 
-/// Answers one request and closes the connection.
-fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
-    let Some((asked, last)) = receive(&mut stream)? else {
-        return Ok(());
+/// Waits for another request by a connection that is kept.
+fn is_asked_again(stream: &TcpStream, shared: &Shared) -> bool {
+    let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
+    while !shared.ended.load(Ordering::SeqCst) {
+        match stream.peek(&mut [0]) {
+            Ok(seen) => return seen > 0,
+            Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+            Err(_) => return false,
+        }
+    }
+    false
+}
+
+/// Answers one request; says whether another may follow it.
+fn serve(mut stream: &TcpStream, connection: usize, shared: &Shared) -> std::io::Result<bool> {
+    // A peer that never finishes its request must not hold up the end of a test.
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    let Some((asked, last)) = receive(stream)? else {
+        return Ok(false);
     };
     let mut reply = (lock(&shared.handler))(&asked);
     let (head, body) = written(&reply, shared);
@@ -273,19 +300,22 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         asked,
         status,
         sent,
+        connection,
     });
     if !reply.delay.is_zero() && !pause(reply.delay, shared) {
-        return Ok(());
+        return Ok(false);
     }
     if reply.reset {
         // Closing with something unread is what makes it a reset.
-        return Ok(());
+        return Ok(false);
     }
     stream.read_exact(&mut vec![0; last])?;
+    let whole = cut == body.len();
     let body = &body[..cut];
     let Some(gap) = reply.dribble.take() else {
-        stream.write_all(head.as_bytes())?;
-        return stream.write_all(body);
+        // In one piece: two would wait for each other on a connection that is kept.
+        stream.write_all(&[head.as_bytes(), body].concat())?;
+        return Ok(whole && shared.keeps.load(Ordering::SeqCst));
     };
     let (at_once, slowly) = match reply.dribble_head {
         true => (Vec::new(), [head.as_bytes(), body].concat()),
@@ -298,7 +328,7 @@ fn serve(mut stream: TcpStream, shared: &Shared) -> std::io::Result<()> {
         }
         stream.write_all(&[byte])?;
     }
-    Ok(())
+    Ok(false)
 }
 
 /// Waits; says whether the forge is still there.
@@ -310,7 +340,7 @@ fn pause(time: Duration, shared: &Shared) -> bool {
 }
 
 /// Takes in a request all but its last bytes, and says how many those are.
-fn receive(stream: &mut TcpStream) -> std::io::Result<Option<(Asked, usize)>> {
+fn receive(mut stream: &TcpStream) -> std::io::Result<Option<(Asked, usize)>> {
     let mut taken = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
@@ -360,7 +390,10 @@ fn written(reply: &Reply, shared: &Shared) -> (String, Vec<u8>) {
         Ok(text) => text.replace("{base}", &shared.base).into_bytes(),
         Err(_) => reply.body.clone(),
     };
-    let mut head = format!("HTTP/1.1 {} Said\r\nConnection: close\r\n", reply.status);
+    let mut head = format!("HTTP/1.1 {} Said\r\n", reply.status);
+    if !shared.keeps.load(Ordering::SeqCst) {
+        head.push_str("Connection: close\r\n");
+    }
     for (name, value) in &reply.headers {
         let value = value.replace("{base}", &shared.base);
         head.push_str(&format!("{name}: {value}\r\n"));

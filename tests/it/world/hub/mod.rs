@@ -102,6 +102,11 @@ impl Hub {
         self.forge.logged()
     }
 
+    /// Keeps connections from now on; otherwise each is closed after its answer.
+    pub fn keep_connections(&self) {
+        self.forge.keep_connections();
+    }
+
     /// Runs `hook` before each answer from now on, in the place of the one before.
     pub fn between(&self, hook: impl FnMut(&mut World, &Asked) + Send + 'static) {
         self.lock().hook = Some(Box::new(hook));

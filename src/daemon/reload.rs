@@ -56,22 +56,22 @@ impl Poller<'_> {
             return Ok(());
         };
         update(&mut self.run, &self.life.engine);
-        let mut life = match self.begin_life(&edit.config) {
-            Ok(life) => {
-                self.reloaded(*edit);
-                life
-            }
+        let (mut life, edit) = match self.begin_life(&edit.config) {
+            Ok(life) => (life, Some(*edit)),
             Err(error) => {
                 self.reject(&error);
                 let before = self.watched.config().clone();
-                self.begin_life(&before)?
+                (self.begin_life(&before)?, None)
             }
         };
         life.engine.follow(&self.life.engine);
         let old = std::mem::replace(&mut self.life, life);
         self.faults += old.dispatch.faults();
         old.engine.leave();
-        self.write_run();
+        match edit {
+            Some(edit) => self.reloaded(edit),
+            None => self.write_run(),
+        }
         Ok(())
     }
 
@@ -89,14 +89,17 @@ impl Poller<'_> {
         let entry = Entry::new(clock::now(), "config.reloaded")
             .with("config", edit.config.file.display().to_string())
             .with("changed", edit.changed.clone());
-        self.log(&entry);
-        if edit.warnings != self.watched.warnings() {
-            for warning in &edit.warnings {
-                self.warn(warning.clone());
-            }
-        }
+        let news = match edit.warnings != self.watched.warnings() {
+            true => edit.warnings.clone(),
+            false => Vec::new(),
+        };
         self.watched.use_from_now(edit);
+        // Before the log says it: whoever reads it there may ask `status` at once.
         self.config_is(None);
+        self.log(&entry);
+        for warning in news {
+            self.warn(warning);
+        }
     }
 
     fn reject(&mut self, error: &Error) {
@@ -108,8 +111,8 @@ impl Poller<'_> {
         let entry = Entry::new(clock::now(), "config.rejected")
             .with("config", self.watched.config().file.display().to_string())
             .with("reason", why.clone());
-        self.log(&entry);
         self.config_is(Some(why));
+        self.log(&entry);
     }
 
     /// Why the config as it is now is not in use, if so.

@@ -252,8 +252,8 @@ fn r3_7_the_steps_come_in_the_promised_order() {
         store.drive(&mut engine, NOW),
         [
             "save feed",
-            "poll.cycle",
-            "cycle of 2 failed 0 interrupted false"
+            "cycle of 2 failed 0 interrupted false",
+            "poll.cycle"
         ]
     );
     engine.on(NOW, settled(1, Outcome::Delivered));
@@ -275,7 +275,7 @@ fn r3_7_the_steps_come_in_the_promised_order() {
     engine.on(NOW, complete(7));
     assert_eq!(
         store.drive(&mut engine, NOW),
-        ["poll.cycle", "cycle of 2 failed 0 interrupted false"]
+        ["cycle of 2 failed 0 interrupted false", "poll.cycle"]
     );
     engine.on(NOW, Fact::CycleDue);
     store.drive(&mut engine, NOW);
@@ -314,8 +314,8 @@ fn r3_5_what_cannot_be_recorded_is_not_delivered() {
         "refused",
         "abandon",
         "poll.source_error",
-        "poll.cycle",
         "cycle of 0 failed 1 interrupted false",
+        "poll.cycle",
     ];
     assert_eq!(done, wanted, "said once, and then the store is down");
     assert!(engine.store_trouble().is_some() && engine.is_stuck());
@@ -615,8 +615,8 @@ fn r4_2_a_cut_listing_moves_nothing() {
         store.drive(&mut engine, NOW),
         [
             "poll.source_error",
-            "poll.cycle",
-            "cycle of 0 failed 1 interrupted false"
+            "cycle of 0 failed 1 interrupted false",
+            "poll.cycle"
         ]
     );
     assert_eq!(store.feed, before);
@@ -637,8 +637,8 @@ fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
         store.drive(&mut engine, NOW),
         [
             "abandon",
-            "poll.cycle",
-            "cycle of 0 failed 0 interrupted true"
+            "cycle of 0 failed 0 interrupted true",
+            "poll.cycle"
         ]
     );
     // What the worker had not begun is given back, durably, and reported.

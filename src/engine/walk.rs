@@ -195,24 +195,26 @@ impl Engine {
         summary.failed = t.failed - n.failed;
         let counted = news.iter().any(|(_, n)| *n > 0);
         // An idle cycle does nothing, not even a line in the log.
-        if summary.eventful || summary.interrupted || counted {
+        let entry = (summary.eventful || summary.interrupted || counted).then(|| {
             let mut entry = Entry::new(now, "poll.cycle").with("items", summary.items);
             for (word, n) in news {
                 entry = entry.with(word, n);
             }
             let took = u64::try_from(now.since(summary.started_at).as_millis()).unwrap_or(u64::MAX);
-            self.log(
-                entry
-                    .with("failed_sources", summary.failed_feeds)
-                    .with("interrupted", summary.interrupted)
-                    .with("duration_ms", took),
-            );
-        }
+            entry
+                .with("failed_sources", summary.failed_feeds)
+                .with("interrupted", summary.interrupted)
+                .with("duration_ms", took)
+        });
         self.noted = self.totals.clone();
         if !summary.interrupted {
             self.hosts.cycle_over(summary.started_at, now);
         }
+        // First what `status` reads, then the log: whoever reads it there may ask at once.
         self.steps.push_back(Step::CycleEnded(summary));
+        if let Some(entry) = entry {
+            self.log(entry);
+        }
     }
 
     pub(super) fn heard(&mut self, now: Time, heard: Heard) {

@@ -248,18 +248,19 @@ impl Exec {
                 feed.push();
             }
         };
-        match self.look(delivery) {
+        let outcome = match self.look(delivery) {
             Ok(State::Settled(ended)) => ended.outcome(),
+            // Its command goes on without it; or a process that is just being forked for
+            // another delivery has our copy of the lock until it is a program of its own.
             Ok(State::Running(..) | State::Orphaned(_)) => self.wait(delivery, stop),
-            Ok(State::Missing) | Err(_) => {
-                let declined = ended.and_then(|s| s.code()) == Some(runner::NOT_BEGUN.into());
-                if declined || !feed.is_complete() {
-                    drop_receipt(path);
-                    return not_begun("its runner ended before it could start it", "");
-                }
-                Outcome::Unknown
-            }
+            Ok(State::Missing) | Err(_) => Outcome::Unknown,
+        };
+        let declined = ended.and_then(|s| s.code()) == Some(runner::NOT_BEGUN.into());
+        if outcome == Outcome::Unknown && (declined || !feed.is_complete()) {
+            drop_receipt(path);
+            return not_begun("its runner ended before it could start it", "");
         }
+        outcome
     }
 
     /// The runner's input: the order, a newline, the payload.

@@ -194,7 +194,7 @@ fn c024_a_poller_that_was_held_makes_up_with_one_cycle() {
     for pair in all[before..].windows(2) {
         let gap = pair[1] - pair[0];
         assert!(
-            gap > Duration::from_millis(700),
+            gap > Duration::from_millis(300),
             "two cycles within {gap:?}"
         );
     }

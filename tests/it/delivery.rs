@@ -255,10 +255,10 @@ fn r6_6_a_failing_sink_holds_up_neither_the_other_nor_other_items() {
     let place = Place::new("");
     let mut config = place.config(LOG);
     config["max_retries"] = 2.into();
-    config["retry_seconds"] = json!(0.4);
     config["sources"][0]["sinks"] = json!(["log", "broken"]);
     config["sinks"]["broken"] = json!({ "type": "exec", "command": ["sh", "-c",
-        r#"echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> broken.log; case $IDEMPOLL_REF in *3) exit 0;; esac; exit 7"#] });
+        r#"echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> broken.log; case $IDEMPOLL_REF in *3) exit 0;; esac
+            while [ $IDEMPOLL_ATTEMPT = 3 ] && [ ! -e go ]; do sleep 0.01; done; exit 7"#] });
     place.configure(&config);
     for number in 1..=3 {
         place.item(number, 3);
@@ -267,8 +267,9 @@ fn r6_6_a_failing_sink_holds_up_neither_the_other_nor_other_items() {
     place.until("the good sink has it all", || {
         place.lines("ids.log").len() == 12
     });
-    let gave_up = place.entries("poll.gave_up").len();
-    assert!(gave_up < 2, "the good sink waited for the broken one");
+    // All the while the broken one tries, fails, and does not get past its first.
+    assert!(place.entries("poll.gave_up").is_empty());
+    place.write("go", "");
     place.until("the broken one has given up", || {
         place.entries("poll.gave_up").len() == 8
     });
@@ -349,14 +350,18 @@ fn r6_7_not_now_spends_nothing_and_the_bytes_stay_the_same() {
     place.until("it is delivered", || {
         place.entries("dispatch.succeeded").len() == 1
     });
-    let tries = place.entries("dispatch.queued").len();
-    assert!(tries >= 7);
     let first = fs::read(place.path("try.1")).expect("the first try");
     assert!(!first.is_empty());
-    for n in 2..=tries {
-        let again = fs::read(place.path(&format!("try.{n}"))).expect("each try is numbered");
-        assert_eq!(again, first, "try {n}");
+    // Not all that was queued was begun: some pollers were killed meanwhile.
+    let queued = place.entries("dispatch.queued").len();
+    let mut tries = 0;
+    for n in 1..=queued {
+        if let Ok(again) = fs::read(place.path(&format!("try.{n}"))) {
+            assert_eq!(again, first, "try {n}");
+            tries += 1;
+        }
     }
+    assert!(tries >= 7, "{tries} of {queued}");
 }
 
 /// Given deliveries that fail, when `--once` ends, then it exits 1 and lists them on stderr, its summary

@@ -8,9 +8,10 @@ use idempoll::engine::delivery::{Outcome, Receipt};
 use idempoll::os::flock;
 use idempoll::os::pid::Pid;
 use idempoll::os::proc::Stat;
+use idempoll::os::process;
 use idempoll::os::wake::Wake;
-use idempoll::sinks::Sink;
 use idempoll::sinks::receipt::{self, Word};
+use idempoll::sinks::{Sink, child};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::AsFd;
@@ -167,7 +168,7 @@ fn c073_a_process_left_behind_holds_up_nothing() {
     let world = World::new();
     let sink = world.sink(r#"cat >/dev/null; echo said; sleep 600 & echo $! >"$1/pid""#);
     let d = delivery(1, "{}");
-    let (outcome, _) = deliver_within(Duration::from_secs(5), &sink, &d);
+    let (outcome, _) = deliver_within(Duration::from_secs(30), &sink, &d);
     assert_eq!(outcome, Outcome::Delivered);
     let left: u32 = world.lines("pid")[0].parse().expect("a pid");
     assert!(state(left).is_some(), "it is still there");
@@ -181,7 +182,7 @@ fn c073_a_process_left_behind_holds_up_nothing() {
     // Nor does it when it goes on talking.
     let sink = world.sink(r#"yes & echo $! >"$1/pid""#);
     let d = delivery(2, "{}");
-    let (outcome, _) = deliver_within(Duration::from_secs(5), &sink, &d);
+    let (outcome, _) = deliver_within(Duration::from_secs(30), &sink, &d);
     assert_eq!(outcome, Outcome::Delivered);
     kill("KILL", &left.to_string());
 }
@@ -199,7 +200,7 @@ fn c073_a_timeout_ends_the_whole_group() {
     let d = delivery(1, "{}");
     let (outcome, took) = timed(|| sink.deliver(&d, &never()));
     assert_eq!(outcome, failed("timed out after 0.3 s"));
-    assert!(took >= soon && took < Duration::from_secs(4), "{took:?}");
+    assert!(took >= soon && took < Duration::from_secs(20), "{took:?}");
     let left: u32 = world.lines("pid")[0].parse().expect("a pid");
     eventually("end of the child", || {
         state(left).is_none_or(|(s, _)| s == 'Z').then_some(())
@@ -286,9 +287,11 @@ fn c075_no_defunct_children() {
             });
         }
     });
-    // Other tests have children that end at this moment: only those that stay count.
+    // Other tests have children that end at this moment, and such as a poller collects later,
+    // once a second: only those that stay count.
     let us = std::process::id();
     let defunct = || -> BTreeSet<u32> {
+        child::collect();
         let all = Stat::all().filter(|s| s.zombie).map(|s| s.pid.get());
         all.filter(|pid| state(*pid).is_some_and(|(_, parent)| parent == us))
             .collect()
@@ -359,7 +362,7 @@ fn r6_3_a_stop_leaves_a_running_command_alone() {
                 stop.raise();
                 assert_eq!(delivering.join().expect("no panic"), Outcome::LeftRunning);
             });
-            assert!(took < Duration::from_secs(1), "{took:?}");
+            assert!(took < Duration::from_secs(10), "{took:?}");
         });
     };
     leave(&|stop| sink.deliver(&d, stop));
@@ -483,10 +486,11 @@ fn r6_2_killed_at_any_moment() {
 /// whole foreground group; then the command goes on and its outcome is recorded.
 #[test]
 fn c092_ctrl_c_does_not_reach_the_command() {
-    use std::os::unix::process::CommandExt;
     let world = World::new();
     let mut command = world.poller_command("deliver", GATED_COMMAND, 2);
-    let mut poller = Poller(command.process_group(0).spawn().expect("it starts"));
+    // With SIGINT at its default, which it is not where the tests run in the background.
+    process::lead_a_group(&mut command);
+    let mut poller = Poller(command.spawn().expect("it starts"));
     world.until_there("log");
     kill("INT", &format!("-{}", poller.0.id()));
     poller.0.wait().expect("it is ours");

@@ -25,6 +25,8 @@ impl World {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("idempoll-exec-{}-{n}", std::process::id()));
+        // A test that failed may have left it, in a process that had the same number.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).expect("a temp dir");
         std::os::unix::fs::symlink(binary(), dir.join("real")).expect("a new link");
         World { dir }

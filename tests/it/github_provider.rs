@@ -104,14 +104,16 @@ fn config(base_url: &str) -> GitHub {
 
 const TOKEN: &str = env!("CARGO_PKG_NAME");
 
-fn quick() -> Client {
-    Client::new(Limits {
-        whole: Duration::from_millis(1500),
-        ..Limits::default()
-    })
+fn list_with(config: GitHub, cursor: Option<Value>, watch_from: Option<Time>) -> Told {
+    list_by(Client::default(), config, cursor, watch_from)
 }
 
-fn list_with(config: GitHub, cursor: Option<Value>, watch_from: Option<Time>) -> Told {
+fn list_by(
+    client: Client,
+    config: GitHub,
+    cursor: Option<Value>,
+    watch_from: Option<Time>,
+) -> Told {
     let mut ear = Ear {
         heard: Vec::new(),
         room: usize::MAX,
@@ -124,7 +126,7 @@ fn list_with(config: GitHub, cursor: Option<Value>, watch_from: Option<Time>) ->
         now: Time((START + 7200) * 1000),
         ..Ask::default()
     };
-    let mut provider = GitHubProvider::new(quick(), config, Policy::default(), "octo", "widgets");
+    let mut provider = GitHubProvider::new(client, config, Policy::default(), "octo", "widgets");
     let listing = provider.list(&ask, &mut ear);
     // What it says of limits is for tests of their own.
     ear.heard.retain(|heard| !matches!(heard, Heard::Budget(_)));
@@ -631,7 +633,11 @@ fn c085_a_dribbling_server_meets_the_deadline() {
     let rows = page(&[issue(1, "2026-03-01T09:00:00Z")]);
     for slow in [rows.clone().dribble(pause), rows.dribble_all(pause)] {
         let forge = Forge::scripted([(ISSUES, vec![slow])]);
-        let told = list(&forge, None);
+        let quick = Client::new(Limits {
+            whole: Duration::from_millis(1500),
+            ..Limits::default()
+        });
+        let told = list_by(quick, config(forge.url()), None, None);
         assert!(told.cut().reason.contains("no whole answer within 1.5 s"));
     }
 }
@@ -783,7 +789,7 @@ fn a_listing_nobody_listens_to_ends() {
         ..Ask::default()
     };
     let mut provider = GitHubProvider::new(
-        quick(),
+        Client::default(),
         config(forge.url()),
         Policy::default(),
         "octo",

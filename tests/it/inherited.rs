@@ -92,9 +92,7 @@ fn c093_what_the_poller_was_born_with_stays_its_own() {
         let (command, token) = (pid(&place, "command.pid"), pid(&place, "token.pid"));
         let poller = place.status()["pid"].as_u64().expect("it runs") as u32;
         for of in [command, token] {
-            let open = descriptors(of);
-            let numbers: Vec<u32> = open.iter().map(|(fd, _)| *fd).collect();
-            assert_eq!(numbers, [0, 1, 2], "{program}: {open:?}");
+            place.only_the_three(of);
         }
         let (runner, _) = parent_and_session(command).expect("it lives");
         assert!(children(poller).iter().any(|(pid, _)| *pid == runner));

@@ -151,10 +151,7 @@ fn r1_8_without_flock_a_claim_does_what_the_lock_would() {
         place.item(1, 1);
         let poller = told.start();
         delivered(place, 2);
-        place.until("nothing is in hand", || {
-            !exists(&place.path("state/pending/inbox~1"))
-                && !place.status()["next_cycle_at"].is_null()
-        });
+        place.at_rest();
         let pid = poller.pid().to_string();
         let warnings = place.entries("poller.warning");
         assert_eq!(warnings.len(), 1, "{errno}");

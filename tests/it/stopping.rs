@@ -121,7 +121,7 @@ fn c109_a_stop_gives_up_after_drain_seconds_and_nothing_is_handed_back() {
     let since = Instant::now();
     place.run(&["stop", "--timeout", "60"]).expect(0);
     assert!(
-        since.elapsed() < Duration::from_secs(9),
+        since.elapsed() < Duration::from_secs(20),
         "{:?}",
         since.elapsed()
     );

@@ -79,13 +79,14 @@ impl World {
     /// One cycle; each listing is complete, unless it is told to wait.
     fn cycle(&mut self, engine: &mut Engine, now: Time) -> Summary {
         engine.on(now, Fact::CycleDue);
-        loop {
-            match engine.next(now).expect("the cycle goes on") {
+        let mut ended = None;
+        while let Some(step) = engine.next(now) {
+            match step {
                 Step::List { ask, feed } => {
                     self.done.push("list".into());
                     self.order.push(feed);
                     self.reminded.push(ask.waits);
-                    let mut ended = Listing::Complete(Complete {
+                    let mut listing = Listing::Complete(Complete {
                         cursor: json!(1),
                         coverage: Coverage::Changes { missing: vec![] },
                     });
@@ -94,11 +95,11 @@ impl World {
                         if says.not_before.is_some() {
                             let reason = "too many".to_string();
                             let not_before = says.not_before;
-                            ended = Listing::Cut(Cut { reason, not_before });
+                            listing = Listing::Cut(Cut { reason, not_before });
                         }
                         engine.on(now, Fact::Heard(Heard::Budget(says)));
                     }
-                    engine.on(now, Fact::Listed(ended));
+                    engine.on(now, Fact::Listed(listing));
                 }
                 Step::SaveFeed(_) => engine.on(now, Fact::FeedSaved),
                 Step::SaveHost(host) => {
@@ -111,10 +112,11 @@ impl World {
                     }
                 }
                 Step::Log(entry) => self.done.push(entry.kind),
-                Step::CycleEnded(summary) => return summary,
+                Step::CycleEnded(summary) => ended = Some(summary),
                 other => panic!("{other:?}"),
             }
         }
+        ended.expect("the cycle goes on")
     }
 
     fn done(&mut self) -> Vec<String> {

@@ -90,6 +90,8 @@ impl Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("idempoll-it-{}-{n}", std::process::id()));
+        // A test that failed may have left it, in a process that had the same number.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("inbox")).expect("a temporary directory");
         let place = Place { dir, keep: false };
         place.configure(&place.config(script));
@@ -250,6 +252,23 @@ impl Place {
         items.as_array().map_or(usize::MAX, Vec::len)
     }
 
+    /// Waits until a poller with nothing to do before its next cycle is at rest: the first one
+    /// is over, all is delivered and recorded, and what follows a record is done too.
+    pub fn at_rest(&self) {
+        let marked = || {
+            let markers = fs::read_dir(self.path("state/pending"));
+            let names = markers
+                .into_iter()
+                .flatten()
+                .flatten()
+                .map(|e| e.file_name());
+            names.filter(|name| name != ".items").count()
+        };
+        self.until("the poller is at rest", || {
+            !self.status()["next_cycle_at"].is_null() && self.pending() == 0 && marked() == 0
+        });
+    }
+
     /// Starts a poller and returns at once.
     pub fn start_unseen(&self) -> Running {
         let log = fs::OpenOptions::new()
@@ -283,6 +302,18 @@ impl Place {
             );
             std::thread::sleep(Duration::from_millis(5));
         }
+    }
+
+    /// What 0, 1 and 2 of a process lead to, once it has no others: a shell that has just
+    /// written a file has one more for a moment, which is its own.
+    pub fn only_the_three(&self, pid: u32) -> Vec<(u32, PathBuf)> {
+        let mut open = Vec::new();
+        let what = format!("{pid} has 0, 1 and 2 alone");
+        self.until_within(Duration::from_secs(10), &what, || {
+            open = descriptors(pid);
+            open.iter().map(|(fd, _)| *fd).eq(0..3)
+        });
+        open
     }
 
     /// The end of the event log, for a test that fails.

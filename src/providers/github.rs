@@ -270,6 +270,8 @@ struct Look<'a> {
     /// The oldest change of an item that is left for a later listing.
     held: Option<Time>,
     held_items: HashSet<u64>,
+    /// What the sweep finds left for the next listing.
+    left: HashSet<u64>,
     /// Ended items whose label was asked for, as of when.
     labels: BTreeMap<u64, Time>,
     /// That the label is still there.
@@ -309,6 +311,7 @@ impl<'a> Look<'a> {
             left_out: HashSet::new(),
             held: None,
             held_items: HashSet::new(),
+            left: HashSet::new(),
             labels: BTreeMap::new(),
             label_stands: false,
             limit: None,
@@ -478,9 +481,9 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         if let (Some(number), true) = (row.key, self.limit.is_some())
-            && self.talk.unread.contains(number)
+            && (self.talk.unread.contains(number) || self.left.contains(&number))
         {
-            // It is read by itself, which is no news that was missed.
+            // It is read by itself, or by the next listing, which is no news that was missed.
             self.held_items.insert(number);
             return Ok(());
         }

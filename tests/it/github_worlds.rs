@@ -36,6 +36,8 @@ struct History {
     deleted: bool,
     /// By key: when it was made public, whether by somebody who may act, whether it is still there.
     said: BTreeMap<String, (u64, bool, bool)>,
+    /// What of it was edited: replicas disagree about where it stands.
+    edited: BTreeSet<String>,
 }
 
 /// A world: a hub, and what is to be expected of it.
@@ -106,6 +108,7 @@ impl World {
                 let ids = history.said.iter().filter(|(_, (_, _, there))| *there);
                 let ids: Vec<String> = ids.map(|(key, _)| key.clone()).collect();
                 if let Some(key) = ids.get(self.dice.roll(ids.len().max(1) as u64) as usize) {
+                    history.edited.insert(key.clone());
                     let (kind, id) = key.split_once('/').expect("a key");
                     let id = id.parse().expect("a number");
                     match kind {
@@ -323,7 +326,11 @@ fn check(world: &World, ids: &[String], label: bool, watched: u64, lag: bool) {
                     panic!("seed {seed}: #{number} is opened after {earlier}");
                 }
                 // Two conversations of a pull request are as one only where replicas agree.
-                let comparable = !lag || surface(earlier) == surface(later) || *earlier == "closed";
+                let edited = [earlier, later]
+                    .iter()
+                    .any(|k| history.edited.contains(**k));
+                let same = surface(earlier) == surface(later) && !edited;
+                let comparable = !lag || same || *earlier == "closed";
                 if comparable
                     && history.reopened.is_empty()
                     && let (Some(a), Some(b)) = (at(earlier), at(later))

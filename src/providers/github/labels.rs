@@ -30,7 +30,9 @@ impl Look<'_> {
             return Ok(true);
         };
         let changed = row.updated_at.unwrap_or(self.ask.now);
-        let as_made = item.created_at.is_some_and(|at| changed <= at.plus(MADE));
+        // One that is closed again by then may have been so before it got the label.
+        let as_made =
+            item.closed_at.is_none() && item.created_at.is_some_and(|at| changed <= at.plus(MADE));
         // A second less, since the tracker counts in whole ones.
         if mutant::is("label-times-not-asked")
             || as_made

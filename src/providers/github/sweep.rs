@@ -54,6 +54,9 @@ impl Look<'_> {
             return self.ask_for(&due, next);
         }
         tell(self.out, Heard::Again)?;
+        // What this listing left for the next one is no news that was missed.
+        self.left.extend(self.held_items.iter().copied());
+        self.left.extend(self.talk.waiting().keys().copied());
         self.limit = Some(before(now, OVERLAP));
         let swept = Window::from(swept_at.unwrap_or(known.issues.since));
         let from = Cursor {

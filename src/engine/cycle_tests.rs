@@ -82,6 +82,8 @@ fn sighting(number: u64) -> Heard {
             created_at: Some(NOW),
             labelled_at: None,
             without_label: Vec::new(),
+            unlabelled_at: None,
+            labels_dated: false,
             closed_at: None,
             url: None,
         },

@@ -164,6 +164,10 @@ pub struct Item {
     pub labelled_at: Option<Time>,
     /// When it was without that label since: from, to. Empty if the tracker does not say.
     pub without_label: Vec<(Time, Time)>,
+    /// When it lost the label, if it did and the tracker tells.
+    pub unlabelled_at: Option<Time>,
+    /// The tracker tells whenever the label is put on or taken off.
+    pub labels_dated: bool,
     /// When it was closed or merged, if it is and the tracker says so.
     pub closed_at: Option<Time>,
     /// Its page, for people.

@@ -222,8 +222,12 @@ impl Judging<'_> {
                 if !open && item.closed_at.is_some_and(|at| at < self.rec.since) {
                     self.rec.standing = ended;
                 } else {
-                    let standing = if open { Standing::Gone } else { ended };
-                    self.end(standing, item.closed_at);
+                    let label_went = item
+                        .unlabelled_at
+                        .filter(|at| item.closed_at.is_none_or(|closed_at| *at < closed_at));
+                    let is_gone = open || label_went.is_some();
+                    let standing = if is_gone { Standing::Gone } else { ended };
+                    self.end(standing, label_went.or(item.closed_at));
                 }
                 self.comments(sighting);
             }
@@ -339,8 +343,9 @@ impl Judging<'_> {
 
     /// Whether there is an end to tell depends on what was said before it, whenever we look.
     fn comments_before_the_end(&mut self, sighting: &Sighting) {
-        let closed_at = sighting.item.closed_at;
-        let before = |c: &&Comment| closed_at.is_none_or(|at| c.created_at <= at);
+        let item = &sighting.item;
+        let end = item.closed_at.into_iter().chain(item.unlabelled_at).min();
+        let before = |c: &&Comment| end.is_none_or(|at| c.created_at <= at);
         self.judge_comments(sighting, sighting.comments.iter().filter(before));
     }
 
@@ -362,10 +367,13 @@ impl Judging<'_> {
             }
             let at = comment.created_at;
             let mut gaps = sighting.item.without_label.iter();
+            let label_went = sighting.item.unlabelled_at;
             if at < since {
                 self.rec.known.add(key, Disposition::Baseline);
-            } else if known.is_none() && gaps.any(|&(from, to)| from < at && at < to) {
-                self.passed_over(comment);
+            } else if gaps.any(|&(from, to)| from < at && at < to)
+                || label_went.is_some_and(|went| went < at)
+            {
+                self.passed_over(comment, &sighting.item);
             } else if comment.body.contains(&self.rules.self_marker)
                 || !self.may_act(&comment.author, &key)
             {
@@ -384,16 +392,25 @@ impl Judging<'_> {
     /// Comments made while the item does not carry the label are baseline, also
     /// when it carries it again later.
     fn out_of_scope(&mut self, sighting: &Sighting) {
+        let item = &sighting.item;
+        // What was said before the label went, and is read only now, was said in scope.
+        let went = self.rec.ended_at.filter(|_| item.labels_dated);
+        let before = |c: &&Comment| went.is_some_and(|went| c.created_at <= went);
+        self.judge_comments(sighting, sighting.comments.iter().filter(before));
         for comment in &sighting.comments {
             if self.rec.known.get(&comment.key()).is_none() {
-                self.passed_over(comment);
+                self.passed_over(comment, item);
             }
         }
     }
 
     /// A comment made while the item was without its label is baseline, and stays it.
-    fn passed_over(&mut self, comment: &Comment) {
+    fn passed_over(&mut self, comment: &Comment, item: &Item) {
         self.rec.known.add(comment.key(), Disposition::Baseline);
+        if item.labels_dated {
+            // The tracker says so again when the label is back.
+            return;
+        }
         let next = comment.created_at.plus(std::time::Duration::from_millis(1));
         self.rec.since = self.rec.since.max(next);
     }

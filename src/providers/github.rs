@@ -74,9 +74,6 @@ const PUBLIC: &str = "https://api.github.com";
 /// How much later than another replica one may show a change.
 const LATE: Duration = Duration::from_secs(60);
 
-/// How long an item waits for what cannot be read of it, before the rest is told.
-const PATIENCE: Duration = Duration::from_secs(300);
-
 /// Lists one repository.
 #[derive(Debug)]
 pub struct GitHubProvider {
@@ -206,6 +203,8 @@ impl GitHubProvider {
             halved: 0,
             moved: false,
             failed_items: 0,
+            of_item: false,
+            asked_item: false,
         }
     }
 }
@@ -263,8 +262,6 @@ struct Look<'a> {
     ended: HashSet<u64>,
     /// Items that were read by themselves, or tried: once in a listing.
     tried: HashSet<u64>,
-    /// Items that are not there, or that we may not see.
-    hidden: HashSet<u64>,
     /// Items whose comments are nobody's: of a kind not watched, or unreadable.
     left_out: HashSet<u64>,
     /// The oldest change of an item that is left for a later listing.
@@ -307,7 +304,6 @@ impl<'a> Look<'a> {
             told: HashMap::new(),
             ended: HashSet::new(),
             tried: HashSet::new(),
-            hidden: HashSet::new(),
             left_out: HashSet::new(),
             held: None,
             held_items: HashSet::new(),
@@ -343,7 +339,7 @@ impl<'a> Look<'a> {
     fn end(&mut self, next: &mut Cursor) -> Result<(), Cut> {
         next.repo = self.repo.clone();
         // What came in since the lists were read waits for them.
-        self.talk.leave_unread();
+        self.talk.leave_unread(self.session.clock());
         next.unread = self.talk.unread.all().clone();
         let path = &self.provider.place.path;
         if let Some(reason) = next.none_left.clone() {
@@ -376,14 +372,14 @@ impl<'a> Look<'a> {
             swept_at: Some(start),
             ..Cursor::default()
         };
-        // Whoever was worked on under other rules shows up whatever labels it carries now.
-        let listed = self.open_items(!self.ask.open.is_empty())?;
         let asks = Asks {
             comments: true,
             reviews: self.provider.config.pull_requests,
         };
         let mut next = known.clone();
         self.increment(&known, asks, &mut next)?;
+        // Whoever was worked on under other rules shows up whatever labels it carries now.
+        let listed = self.open_items(!self.ask.open.is_empty())?;
         self.note_labels(&mut next);
         let missing = self.look_for_absent(listed, &mut next)?;
         self.end(&mut next)?;
@@ -415,7 +411,8 @@ impl<'a> Look<'a> {
             }
         }
         self.strays()?;
-        self.talk.leave_unread();
+        self.unread_pulls()?;
+        self.talk.leave_unread(self.session.clock());
         next.issues = window.after(walk.reading()).reaching(self.held);
         self.talk.note(next);
         Ok(())
@@ -490,11 +487,13 @@ impl<'a> Look<'a> {
         let mut item = match rows::item(row, place) {
             Ok(item) => item,
             Err(reason) => {
-                self.left_out.extend(row.key);
-                let what = match row.key {
-                    Some(number) => format!("{}#{number}", place.path),
-                    None => format!("an item of {}", place.path),
-                };
+                if let Some(number) = row.key {
+                    // It may be as it should again, and then what was said of it is due.
+                    self.held_items.insert(number);
+                    self.leave_unread(number, reason);
+                    return Ok(());
+                }
+                let what = format!("an item of {}", place.path);
                 return tell(self.out, Heard::Unreadable { what, reason });
             }
         };
@@ -509,7 +508,7 @@ impl<'a> Look<'a> {
         }
         self.identify()?;
         let read = !unread || self.is_read_again(number, item.kind)?;
-        if !read && self.is_newly_unread(number) {
+        if !read && self.talk.unread.is_new(number, self.session.clock()) {
             // For a while its order is worth more than its haste.
             self.held_items.insert(number);
             return Ok(());
@@ -524,20 +523,26 @@ impl<'a> Look<'a> {
             true => !self.ended.contains(&number),
             false => self.ask.open.contains(number),
         };
-        let is_young = |look: &Self, at| !look.talk.knows_all_before(at);
-        let mut at = item.closed_at.or(row.updated_at);
-        if ended && (known || wanted) && at.is_some_and(|at| is_young(self, at)) {
-            if item.closed_at.is_none() {
-                // It may be talked about for hours after it lost its label.
-                at = self.unlabelled_at(number)?;
-            }
-            if at.is_none_or(|at| is_young(self, at)) && !mutant::is("ends-told-at-once") {
-                if active && let Some(at) = at {
-                    self.tell_before(at, &item)?;
-                }
-                self.hold(number, row);
+        if active && !wanted {
+            // It may be talked about for hours after it lost its label, or closed.
+            item.unlabelled_at = self.unlabelled_at(number)?;
+            if item.unlabelled_at.is_none() {
+                self.held_items.insert(number);
                 return Ok(());
             }
+        }
+        let ends = item.closed_at.into_iter().chain(item.unlabelled_at);
+        if ended
+            && (known || wanted)
+            && let Some(at) = ends.min().or(row.updated_at)
+            && !self.talk.knows_all_before(at)
+            && !mutant::is("ends-told-at-once")
+        {
+            if active {
+                self.tell_before(at, &item)?;
+            }
+            self.hold(number, row);
+            return Ok(());
         }
         if wanted && !active && ended && !self.waits(number) && self.is_labelled_as_before(row) {
             // It was told so by the listing before.
@@ -547,8 +552,9 @@ impl<'a> Look<'a> {
         if wanted && !active && !self.label_times(row, &mut item)? {
             return Ok(());
         }
-        if !ended && !active && read && !unread {
-            self.catch_up_with_stranger(&item)?;
+        if !ended && !active && !unread && !self.catch_up_with_stranger(&item)? {
+            self.held_items.insert(number);
+            return Ok(());
         }
         if unread && read {
             self.talk.unread.remove(number);
@@ -560,6 +566,10 @@ impl<'a> Look<'a> {
             self.ended.remove(&number);
         }
         let comments = self.talk.take(number, self.session.last_date);
+        if !read && self.talk.is_caught_up(number) {
+            let known = cursor::before(self.session.clock(), cursor::OVERLAP);
+            self.talk.unread.move_on(number, known);
+        }
         let sighting = Sighting { item, comments };
         tell(self.out, Heard::Sighting(Box::new(sighting)))
     }
@@ -576,6 +586,7 @@ impl<'a> Look<'a> {
         let mut item = item.clone();
         item.state = State::Open;
         item.closed_at = None;
+        item.unlabelled_at = None;
         let label = self.provider.policy.label.clone();
         let label = label.filter(|_| !self.provider.policy.wants(&item.labels));
         item.labels.extend(label);
@@ -596,8 +607,8 @@ impl<'a> Look<'a> {
     }
 
     /// Reads what was said of an open issue made before what the lists show, and new to us: it was
-    /// transferred from another repository, or reopened.
-    fn catch_up_with_stranger(&mut self, item: &Item) -> Result<(), Cut> {
+    /// transferred from another repository, or reopened. Says whether that was possible.
+    fn catch_up_with_stranger(&mut self, item: &Item) -> Result<bool, Cut> {
         let number = item.item_ref.number;
         let shown = self.known.as_ref().map(|known| known.issues.since);
         let ours_since = item.labelled_at.max(item.created_at);
@@ -607,15 +618,15 @@ impl<'a> Look<'a> {
             && self.tried.insert(number)
             && !mutant::is("strangers-come-without-a-past")
         {
-            self.caught_up(number, self.watched(), Kind::Issue)?;
+            return self.caught_up(number, self.watched(), Kind::Issue);
         }
-        Ok(())
+        Ok(true)
     }
 
     fn caught_up(&mut self, number: u64, since: Time, kind: Kind) -> Result<bool, Cut> {
         let read = self.talk.catch_up(number, since, kind, &mut self.session)?;
         if let Err(reason) = read {
-            self.leave_unread(number, reason);
+            self.leave_failed(number, reason);
             self.talk.unread.reach(number, since);
             return Ok(false);
         }
@@ -626,14 +637,27 @@ impl<'a> Look<'a> {
     fn leave_unread(&mut self, number: u64, reason: String) {
         self.tried.insert(number);
         let now = self.session.clock();
-        self.talk.unread.note(number, reason, now);
+        self.talk.unread.note(number, reason, now, true);
     }
 
-    /// Whether an item could be read whole minutes ago.
-    fn is_newly_unread(&self, number: u64) -> bool {
-        let now = self.session.clock();
-        let unread = self.talk.unread.all().get(&number);
-        unread.is_some_and(|unread| now < unread.noted_at.plus(PATIENCE))
+    /// The same for one the server failed at, if it was asked at all.
+    fn leave_failed(&mut self, number: u64, reason: String) {
+        self.tried.insert(number);
+        let (now, asked) = (self.session.clock(), self.session.asked_item);
+        self.talk.unread.note(number, reason, now, asked);
+    }
+
+    /// Tries again with the pull requests that changed and cannot be read whole.
+    fn unread_pulls(&mut self) -> Result<(), Cut> {
+        let changed = self.talk.changed_pulls();
+        let again = changed
+            .iter()
+            .filter(|(number, _)| self.talk.unread.contains(**number));
+        let again: Vec<Row> = again.map(|(_, row)| row.clone()).collect();
+        for row in again {
+            self.tell(&row)?;
+        }
+        Ok(())
     }
 
     /// Leaves an item, and what was said of it, for the next listing.
@@ -686,7 +710,7 @@ impl<'a> Look<'a> {
                     self.cover(row.updated_at)?;
                     self.tell(&row)?;
                 }
-                Err(NoItem::Failed(reason)) => self.leave_unread(number, reason),
+                Err(NoItem::Failed(reason)) => self.leave_failed(number, reason),
                 Err(_) if young => {}
                 Err(NoItem::Gone(reason) | NoItem::Hidden(reason)) => {
                     self.left_out.insert(number);
@@ -839,4 +863,12 @@ enum NoItem {
     Hidden(String),
     /// The server failed at it.
     Failed(String),
+}
+
+impl NoItem {
+    fn reason(&self) -> &str {
+        match self {
+            NoItem::Gone(reason) | NoItem::Hidden(reason) | NoItem::Failed(reason) => reason,
+        }
+    }
 }

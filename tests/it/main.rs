@@ -9,6 +9,7 @@
 mod access;
 mod app;
 mod bad_input;
+mod breaker;
 mod check_online;
 mod clocks;
 mod commands;

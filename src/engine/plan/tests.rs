@@ -43,6 +43,8 @@ fn item() -> Item {
         created_at: Some(Time(500_000)),
         labelled_at: None,
         without_label: Vec::new(),
+        unlabelled_at: None,
+        labels_dated: false,
         closed_at: None,
         url: None,
     }

@@ -100,6 +100,8 @@ pub fn read(path: &Path, name: &str, source: &str, number: u64) -> Result<Read, 
         created_at: time(&fields, "created_at")?,
         labelled_at: time(&fields, "labelled_at")?,
         without_label: Vec::new(),
+        unlabelled_at: None,
+        labels_dated: false,
         closed_at: time(&fields, "closed_at")?,
         url: text(&fields, "url")?.map(str::to_string),
     };

@@ -76,6 +76,8 @@ pub fn inspect(
             halved: 0,
             moved: false,
             failed_items: 0,
+            of_item: false,
+            asked_item: false,
         },
         source,
         config,

@@ -11,6 +11,7 @@ use super::Look;
 use super::cursor::before;
 use super::rows::{self, Row};
 use super::talk::is_young;
+use super::unread::PATIENCE;
 use super::walk::rows_of_item;
 use crate::engine::item::{Item, State};
 use crate::engine::listing::Cut;
@@ -42,7 +43,11 @@ impl Look<'_> {
         }
         let number = item.item_ref.number;
         let Some(changes) = self.label_changes(number, label)? else {
-            return Ok(false);
+            // What was said before the watch began need not be read, whatever is the label's time.
+            self.talk.unread.reach(number, self.watched());
+            // Failing that, the moment it was first seen with it (R6.4).
+            item.labelled_at = self.unread_for_long(number);
+            return Ok(item.labelled_at.is_some());
         };
         let (labelled_at, gaps) = history(&changes);
         item.labelled_at = labelled_at;
@@ -56,6 +61,7 @@ impl Look<'_> {
             || self.waited_for(number);
         if !known {
             self.leave_unread(number, String::new());
+            self.talk.unread.reach(number, self.watched());
         }
         if known && item.state != State::Open {
             self.labels.extend(row.key.zip(row.updated_at));
@@ -63,23 +69,32 @@ impl Look<'_> {
         Ok(known)
     }
 
-    /// When an open item lost the label, as well as that can be known; `None` if a later listing
+    /// When an item lost the label, as well as that can be known; `None` if a later listing
     /// knows better, and the item is unread.
     pub(super) fn unlabelled_at(&mut self, number: u64) -> Result<Option<Time>, Cut> {
         let Some(label) = &self.provider.policy.label else {
             return Ok(None);
         };
         let Some(changes) = self.label_changes(number, label)? else {
-            return Ok(None);
+            // Failing that, the moment it was first seen without it.
+            return Ok(self.unread_for_long(number));
         };
         let lost = changes.last().filter(|(_, on)| !on).map(|(at, _)| *at);
         if lost.is_none() {
             if self.waited_for(number) {
-                return Ok(Some(Time::ZERO));
+                let before = self.talk.unread.before(number);
+                return Ok(before.map(|unread| unread.noted_at));
             }
             self.leave_unread(number, String::new());
         }
         Ok(lost)
+    }
+
+    /// Since when an item is unread, if that is longer than it is waited for.
+    fn unread_for_long(&self, number: u64) -> Option<Time> {
+        let before = self.talk.unread.before(number)?;
+        let now = self.session.clock();
+        (now >= before.noted_at.plus(PATIENCE)).then_some(before.noted_at)
     }
 
     /// Whether an item was unread long enough for all replicas to know what one of them knew.
@@ -104,7 +119,7 @@ impl Look<'_> {
                 Ok(Some(changes))
             }
             Err(reason) => {
-                self.leave_unread(number, reason);
+                self.leave_failed(number, reason);
                 Ok(None)
             }
         }

@@ -79,8 +79,8 @@ impl Limits {
         Ok(())
     }
 
-    /// Learns from the answer to `url`.
-    pub fn answered(&mut self, url: &str, answer: &Answer) {
+    /// Learns from the answer to `url`, which is about one item alone if `of_item`.
+    pub fn answered(&mut self, url: &str, answer: &Answer, of_item: bool) {
         let budget = &mut self.budget;
         let date = answer::date(answer);
         if let Some(date) = date {
@@ -122,6 +122,7 @@ impl Limits {
                 budget.throttled = budget.throttled.saturating_add(1);
                 Some(asked.unwrap_or_default().max(least))
             }
+            Some(Refused::Unavailable(_)) if of_item => None,
             Some(Refused::Unavailable(asked)) => Some(asked),
             None => None,
         };

@@ -86,6 +86,8 @@ pub fn item(row: &Row, place: &Place) -> Result<Item, String> {
         created_at: time(value, "created_at"),
         labelled_at: None,
         without_label: Vec::new(),
+        unlabelled_at: None,
+        labels_dated: true,
         closed_at: time(value, "closed_at"),
         url: text(value, "html_url").map(str::to_string),
     })
@@ -112,7 +114,7 @@ pub fn repository(row: &Row) -> Option<u64> {
 /// # Errors
 /// Why the row is left alone, for the user.
 pub fn comment(row: &Row) -> Result<(u64, Comment), String> {
-    let number = number_in(&row.value, "issue_url")?;
+    let number = number_in(&row.value, "issue_url").or_else(|e| shown_at(&row.value).ok_or(e))?;
     said(row, Channel::Comment, "created_at").map(|comment| (number, comment))
 }
 
@@ -122,7 +124,7 @@ pub fn comment(row: &Row) -> Result<(u64, Comment), String> {
 /// Why the row is left alone, for the user.
 pub fn review_comment(row: &Row) -> Result<(u64, Comment), String> {
     let value = &row.value;
-    let number = number_in(value, "pull_request_url")?;
+    let number = number_in(value, "pull_request_url").or_else(|e| shown_at(value).ok_or(e))?;
     let mut comment = said(row, Channel::ReviewComment, "created_at")?;
     let id = |key| value.get(key).and_then(Value::as_u64);
     let owned = |key| text(value, key).map(str::to_string);
@@ -177,6 +179,14 @@ fn number_in(value: &Value, key: &str) -> Result<u64, String> {
     text(value, key)
         .and_then(|url| url.rsplit('/').next()?.parse().ok())
         .ok_or_else(|| format!("its {key} does not end in an item's number"))
+}
+
+/// The item's number in the address of the page that shows a comment: `…/issues/7#issuecomment-81`.
+fn shown_at(value: &Value) -> Option<u64> {
+    let (page, _) = text(value, "html_url")?.split_once('#')?;
+    let (above, number) = page.rsplit_once('/')?;
+    let of_item = above.ends_with("/issues") || above.ends_with("/pull");
+    number.parse().ok().filter(|_| of_item)
 }
 
 /// What an item's event says of the label `wanted`: when it was put on (`true`) or taken off.

@@ -49,6 +49,10 @@ pub struct Session<'a> {
     pub moved: bool,
     /// At how many items in a row the server failed.
     pub failed_items: u32,
+    /// What is asked for is about one item, not the whole repository.
+    pub of_item: bool,
+    /// The last item in want of something was asked for.
+    pub asked_item: bool,
 }
 
 impl Session<'_> {
@@ -71,10 +75,15 @@ impl Session<'_> {
     /// # Errors
     /// When there is no whole answer.
     pub fn get_page(&mut self, url: &str, size: u32, tag: Option<&Tag>) -> Result<Answer, Cut> {
+        // Whoever followed an item elsewhere would read another repository's.
+        let redirects = match self.of_item && !mutant::is("items-followed-elsewhere") {
+            true => Redirects::Never,
+            false => Redirects::SameOrigin,
+        };
         loop {
             let smaller = self.halved < HALVINGS && !url.contains("per_page=");
             let sized = self.sized(url, size);
-            match self.try_get(&sized, tag, Redirects::SameOrigin) {
+            match self.try_get(&sized, tag, redirects) {
                 Ok(answer) if smaller && is_overload(&answer) => {}
                 Err((_, Failed::TooLarge)) if smaller => {}
                 Ok(answer) => return Ok(answer),
@@ -120,18 +129,26 @@ impl Session<'_> {
         &mut self,
         get: impl FnOnce(&mut Self) -> Result<Answer, Cut>,
     ) -> Result<Result<Answer, String>, Cut> {
-        if self.failed_items >= FAILED_ITEMS {
+        self.asked_item = !self.gave_up();
+        if !self.asked_item {
             let reason = format!("the server failed at {FAILED_ITEMS} items before it");
             return Ok(Err(reason));
         }
         let halved = self.halved;
-        let reason = match get(self) {
+        self.of_item = true;
+        let got = get(self);
+        self.of_item = false;
+        let reason = match got {
             Ok(answer) if matches!(answer.status, 200 | 301 | 404 | 410) => {
                 self.failed_items = 0;
                 return Ok(Ok(answer));
             }
             Ok(answer) => {
-                let cut = self.refusal(&answer);
+                let mut cut = self.refusal(&answer);
+                if answer.status == 503 {
+                    // What one item waits for is no wait for the others.
+                    cut.not_before = None;
+                }
                 if cut.not_before.is_some() || answer.status == 401 {
                     return Err(cut);
                 }
@@ -147,6 +164,11 @@ impl Session<'_> {
         self.halved = halved;
         self.failed_items += 1;
         Ok(Err(reason))
+    }
+
+    /// Whether no more items are asked for by themselves.
+    fn gave_up(&self) -> bool {
+        self.failed_items >= FAILED_ITEMS
     }
 
     /// The server's clock, as far as it has one.
@@ -177,7 +199,7 @@ impl Session<'_> {
                 };
                 (Cut::because(Error::new(what, e).to_string()), failed)
             })?;
-        self.limits.answered(url, &answer);
+        self.limits.answered(url, &answer, self.of_item);
         if let (401, Some(token)) = (answer.status, &self.token) {
             self.tokens.refused(token, self.cycle);
         }

@@ -85,7 +85,6 @@ impl Look<'_> {
         mut listed: Runs,
         next: &mut Cursor,
     ) -> Result<Vec<u64>, Cut> {
-        next.none_left = None;
         let mut absent = self.absent(&listed);
         if absent.len() > ASKS && self.is_filtered() {
             // Did all of them lose their label? That is cheaper to read than to ask.
@@ -96,18 +95,17 @@ impl Look<'_> {
         let none_left = absent.len() == all && all > 1 && !mutant::is("all-may-be-lost");
         let asks = if none_left { SAMPLE } else { ASKS };
         let rest = absent.split_off(absent.len().min(asks));
-        let missing = self.ask_for(&absent, next)?;
         // Moved and deleted items say so; what is only not there may be hidden from us.
-        let hidden = |number: &u64| self.hidden.contains(number);
-        if none_left && missing.len() == absent.len() && missing.iter().all(hidden) {
-            // Not as if it had been said once already.
-            next.missing.clear();
-            next.none_left = Some(format!(
+        next.none_left = none_left.then(|| {
+            format!(
                 "none of the {all} items being worked on is there any more; nothing is concluded \
                  from that. Check what may be read with {}",
                 self.session.access
-            ));
-            return Ok(Vec::new());
+            )
+        });
+        let missing = self.ask_for(&absent, next)?;
+        if next.none_left.is_some() {
+            return Ok(missing);
         }
         // The others at the next listings.
         next.missing
@@ -132,20 +130,28 @@ impl Look<'_> {
             }
             match self.item(number)? {
                 Ok(row) => {
+                    next.none_left = None;
                     next.missing.remove(&number);
                     self.cover(row.updated_at)?;
                     self.tell(&row)?;
                 }
-                Err(NoItem::Failed(reason)) => self.leave_unread(number, reason),
+                Err(NoItem::Failed(reason)) => self.leave_failed(number, reason),
                 Err(no_item) => {
                     // Another repository of that name does not have it either.
                     self.identify()?;
-                    self.talk.unread.remove(number);
+                    if self.talk.unread.contains(number) {
+                        self.leave_absent(number, no_item.reason());
+                    }
                     if !ask.open.contains(number) {
                         continue;
                     }
-                    if matches!(no_item, NoItem::Hidden(_)) {
-                        self.hidden.insert(number);
+                    if matches!(no_item, NoItem::Gone(_)) {
+                        next.none_left = None;
+                    }
+                    if next.none_left.is_some() {
+                        // As long as nothing of ours is seen, that proves nothing.
+                        next.missing.remove(&number);
+                        continue;
                     }
                     missing.push(number);
                     missing.extend(mutant::is("one-ask-is-enough").then_some(number));
@@ -154,6 +160,17 @@ impl Look<'_> {
             }
         }
         Ok(missing)
+    }
+
+    /// Leaves an unread item that is not there: until the next try says so too, it may come back.
+    fn leave_absent(&mut self, number: u64, reason: &str) {
+        let before = self.talk.unread.before(number);
+        let twice = before.is_some_and(|unread| unread.reason == reason);
+        if (twice || mutant::is("unread-forgotten-at-once")) && !self.ask.open.contains(number) {
+            self.talk.unread.remove(number);
+        } else {
+            self.leave_unread(number, reason.to_string());
+        }
     }
 
     /// Tells the open items, those being worked on only if `all`; says which there are.

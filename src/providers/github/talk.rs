@@ -42,6 +42,10 @@ pub struct Talk {
     pub unread: Unreads,
     /// Pull requests whose reviews could not be read: what depends on them waits.
     without_reviews: BTreeSet<u64>,
+    /// Items whose comments were read by themselves.
+    caught_up: HashSet<u64>,
+    /// Pull requests that changed and are nobody's.
+    unwanted: HashSet<u64>,
     /// What this listing ever took in.
     taken: HashSet<(Channel, u64)>,
     /// Rows nobody can use: which one, and why.
@@ -117,6 +121,8 @@ impl Talk {
             told: known.told.clone(),
             unread,
             without_reviews: BTreeSet::new(),
+            caught_up: HashSet::new(),
+            unwanted: HashSet::new(),
             taken: HashSet::new(),
             odd: Vec::new(),
             horizon: None,
@@ -175,7 +181,7 @@ impl Talk {
                 Page::NotModified | Page::End => return Ok(walk.reading().clone()),
                 Page::Rows(rows) => {
                     let what = list.rsplit_once('/').map_or("", |(above, _)| above);
-                    self.take_in_all(rows, what, read);
+                    self.take_in_all(rows, what, read, None);
                 }
             }
         }
@@ -186,9 +192,11 @@ impl Talk {
         rows: Vec<Row>,
         what: &str,
         read: fn(&Row) -> Result<(u64, Comment), String>,
+        of: Option<u64>,
     ) {
         for row in rows {
             match read(&row) {
+                Ok((number, _)) if of.is_some_and(|of| of != number) => {}
                 Ok((number, comment)) => self.take_in(&row, number, comment),
                 Err(reason) => self.leave(&row, what, reason),
             }
@@ -210,12 +218,14 @@ impl Talk {
             let (again, _) = self.moved(&window, session, wants, &mut moved)?;
             reading.saw(again.newest);
         }
+        moved.retain(|number| !self.unwanted.contains(number));
         for number in moved {
             if self.unread.contains(number) {
                 // It is read by itself.
                 self.without_reviews.insert(number);
             } else if let Err(reason) = self.reviews_of(number, session)? {
-                self.unread.note(number, reason, session.clock());
+                let asked = session.asked_item;
+                self.unread.note(number, reason, session.clock(), asked);
             }
         }
         self.windows.pulls = window.after(&reading);
@@ -252,11 +262,13 @@ impl Talk {
                     continue;
                 }
                 reading.saw(row.updated_at);
-                if let Some(number) = row.key
-                    && wants(number, &row)
-                {
-                    moved.insert(number);
-                    self.pulls.insert(number, row);
+                match row.key {
+                    Some(number) if wants(number, &row) => {
+                        moved.insert(number);
+                        self.pulls.insert(number, row);
+                    }
+                    Some(number) => drop(self.unwanted.insert(number)),
+                    None => {}
                 }
             }
         }
@@ -281,18 +293,30 @@ impl Talk {
         let since = stamp(before(since, Duration::from_secs(1)));
         let comments = format!("/issues/{number}/comments?since={since}");
         match rows_of_item(session, &comments)? {
-            Ok(rows) => self.take_in_all(rows, "/issues", rows::comment),
+            Ok(rows) => self.take_in_all(rows, "/issues", rows::comment, Some(number)),
             Err(reason) => return Ok(Err(reason)),
         }
         if kind == Kind::Issue || !self.asks.reviews {
+            self.caught_up.insert(number);
             return Ok(Ok(()));
         }
         let lines = format!("/pulls/{number}/comments?since={since}");
         match rows_of_item(session, &lines)? {
-            Ok(rows) => self.take_in_all(rows, "/pulls", rows::review_comment),
+            Ok(rows) => self.take_in_all(rows, "/pulls", rows::review_comment, Some(number)),
             Err(reason) => return Ok(Err(reason)),
         }
+        self.caught_up.insert(number);
         self.reviews_of(number, session)
+    }
+
+    /// Whether the item's comments and those on its lines were read by themselves.
+    pub fn is_caught_up(&self, number: u64) -> bool {
+        self.caught_up.contains(&number)
+    }
+
+    /// The pull requests that changed.
+    pub fn changed_pulls(&self) -> &HashMap<u64, Row> {
+        &self.pulls
     }
 
     /// Reads the reviews of one pull request; the inner error is why that could not be.
@@ -444,10 +468,14 @@ impl Talk {
         std::mem::take(&mut self.odd)
     }
 
-    /// Leaves what waits for items that cannot be read whole to when they can.
-    pub fn leave_unread(&mut self) {
+    /// Leaves what waits for items that cannot be read whole to when they can. For a while, until
+    /// the server's time `now` says otherwise, the lists are to bring it again: in its order.
+    pub fn leave_unread(&mut self, now: Time) {
         let numbers: Vec<u64> = self.unread.all().keys().copied().collect();
         for number in numbers {
+            if self.unread.is_new(number, now) && self.limit.is_none() {
+                continue;
+            }
             for waiting in self.waiting.remove(&number).unwrap_or_default() {
                 let comment = &waiting.comment;
                 self.unread.reach(number, waiting.updated_at);

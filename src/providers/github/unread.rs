@@ -5,6 +5,7 @@
 //! in a list again, or when its time has come, which is a minute first and an hour in the end.
 
 use crate::engine::time::Time;
+use crate::mutant;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +15,9 @@ const SOON: Duration = Duration::from_secs(60);
 
 /// And at the latest.
 const LATEST: Duration = Duration::from_secs(3600);
+
+/// How long an item waits for what cannot be read of it, before the rest is told.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How many are read again by one listing, besides those that show up.
 pub const AT_ONCE: usize = 10;
@@ -49,18 +53,32 @@ impl Unreads {
         }
     }
 
-    /// Notes at the server's time `now` that the item cannot be read whole.
-    pub fn note(&mut self, number: u64, reason: String, now: Time) {
+    /// Notes at the server's time `now` that the item cannot be read whole; if it was not even
+    /// `asked` for, that costs it nothing of its turn.
+    pub fn note(&mut self, number: u64, reason: String, now: Time, asked: bool) {
         let before = self.before.get(&number);
+        if !asked && !mutant::is("unasked-is-tried") {
+            let unasked = Unread {
+                since: now,
+                noted_at: now,
+                again_at: now,
+                reason: String::new(),
+            };
+            self.now.entry(number).or_insert(unasked);
+            return;
+        }
         let noted_at = before.map_or(now, |unread| unread.noted_at.min(now));
         let pause = now.since(noted_at).clamp(SOON, LATEST);
         let since = before.into_iter().chain(self.now.get(&number));
         let since = since.map(|unread| unread.since).min();
+        // What failed is the same though the server's words on it differ.
+        let kind = |reason: &str| reason.split(": ").next().map(str::to_string);
+        let said = before.filter(|unread| kind(&unread.reason) == kind(&reason));
         let unread = Unread {
             since: since.unwrap_or(now),
             noted_at,
             again_at: now.plus(pause),
-            reason,
+            reason: said.map_or(reason, |unread| unread.reason.clone()),
         };
         self.now.insert(number, unread);
     }
@@ -70,6 +88,19 @@ impl Unreads {
         if let Some(unread) = self.now.get_mut(&number) {
             unread.since = unread.since.min(at);
         }
+    }
+
+    /// All that was said of the item up to `at` is told, but for what could not be read.
+    pub fn move_on(&mut self, number: u64, at: Time) {
+        if let Some(unread) = self.now.get_mut(&number) {
+            unread.since = unread.since.max(at);
+        }
+    }
+
+    /// Whether an item could be read whole minutes ago.
+    pub fn is_new(&self, number: u64, now: Time) -> bool {
+        let unread = self.now.get(&number);
+        unread.is_some_and(|unread| now < unread.noted_at.plus(PATIENCE))
     }
 
     /// How the last listing left an item.
@@ -124,7 +155,7 @@ mod tests {
         while now < start + 86_400 {
             let mut unreads = Unreads::new(&known);
             if known.is_empty() || unreads.due(at(now)) == [7] {
-                unreads.note(7, "it answers 500".into(), at(now));
+                unreads.note(7, "it answers 500".into(), at(now), true);
                 tries.push(now - start);
             }
             known = unreads.all().clone();
@@ -145,7 +176,7 @@ mod tests {
     #[test]
     fn a_clock_that_ran_ahead_delays_no_item_for_long() {
         let mut unreads = Unreads::default();
-        unreads.note(7, String::new(), at(9_000_000));
+        unreads.note(7, String::new(), at(9_000_000), true);
         let unreads = Unreads::new(unreads.all());
         assert_eq!(unreads.due(at(1_000_000)), [7]);
     }

@@ -758,6 +758,8 @@ fn item(number: u64, by: &str, at: Time) -> Item {
         created_at: Some(at),
         labelled_at: None,
         without_label: Vec::new(),
+        unlabelled_at: None,
+        labels_dated: false,
         closed_at: None,
         url: None,
     }

@@ -362,7 +362,7 @@ impl Judging<'_> {
         for comment in comments {
             let key = comment.key();
             let known = self.rec.known.get(&key);
-            if matches!(known, Some(Disposition::Queued | Disposition::Refused)) {
+            if known.is_some() {
                 continue;
             }
             let at = comment.created_at;

@@ -549,7 +549,9 @@ impl<'a> Look<'a> {
             self.labels.extend(row.key.zip(row.updated_at));
             return Ok(());
         }
-        if wanted && !active && !self.label_times(row, &mut item)? {
+        // What is read late may have been said while the label was off.
+        let asks_for_label = wanted && (!active || unread && read);
+        if asks_for_label && !self.label_times(row, &mut item)? {
             return Ok(());
         }
         if !ended && !active && !unread && !self.catch_up_with_stranger(&item)? {

@@ -8,7 +8,7 @@
 //! item that got its label late.
 
 use super::Look;
-use super::cursor::before;
+use super::cursor::{OVERLAP, before};
 use super::rows::{self, Row};
 use super::talk::is_young;
 use super::unread::PATIENCE;
@@ -45,8 +45,9 @@ impl Look<'_> {
         let Some(changes) = self.label_changes(number, label)? else {
             // What was said before the watch began need not be read, whatever is the label's time.
             self.talk.unread.reach(number, self.watched());
-            // Failing that, the moment it was first seen with it (R6.4).
-            item.labelled_at = self.unread_for_long(number);
+            // Failing that, the moment it was first seen with it (R6.4), less what replicas are late.
+            let seen_at = self.unread_for_long(number);
+            item.labelled_at = seen_at.map(|at| before(at, OVERLAP));
             return Ok(item.labelled_at.is_some());
         };
         let (labelled_at, gaps) = history(&changes);

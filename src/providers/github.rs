@@ -601,8 +601,15 @@ impl<'a> Look<'a> {
     /// Reads by itself what was said of an item that could not be read whole before; says whether
     /// that was possible.
     fn is_read_again(&mut self, number: u64, kind: Kind) -> Result<bool, Cut> {
-        let before = self.talk.unread.before(number).map(|unread| unread.since);
-        let Some(since) = before.filter(|_| self.tried.insert(number)) else {
+        // What this listing itself left may be older than what the last one did.
+        let is_old = self.talk.unread.before(number).is_some();
+        let since = self
+            .talk
+            .unread
+            .all()
+            .get(&number)
+            .map(|unread| unread.since);
+        let Some(since) = since.filter(|_| is_old && self.tried.insert(number)) else {
             return Ok(false);
         };
         self.caught_up(number, since, kind)

@@ -9,7 +9,6 @@
 mod access;
 mod app;
 mod bad_input;
-mod breaker;
 mod check_online;
 mod clocks;
 mod commands;

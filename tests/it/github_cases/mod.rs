@@ -8,6 +8,7 @@ mod labels;
 mod lasting;
 mod program;
 mod said;
+mod stubborn;
 mod sweeps;
 mod walks;
 

@@ -1,5 +1,4 @@
-//! Scratch of a hostile tester: sequences in which the poller of GitHub does wrong. Each fails today; the
-//! line above it says what happens, and where.
+//! A second hostile tester's: items that cannot be read whole, labels that come and go, and what seems to be ours.
 
 use crate::world::forge::{Asked, Reply};
 use crate::world::hub::{Hub, New, START, Trace, Verdict, replies};
@@ -64,11 +63,10 @@ fn fail(hub: &Hub, when: impl FnMut(&Asked) -> bool + Send + 'static) {
     hub.lock().fault(EVER, when, replies::server_error(500));
 }
 
-// ---------------------------------------------------------------- starvation
-
-/// The deleted #4 never ends: notes of one listing share `again_at`, ties go by number (unread.rs due), and after #1..#3 session.rs of_item refuses it unasked, for ever.
+/// Given three items the server fails at for ever and a fourth that was deleted, when they are
+/// asked for by themselves, then the fourth ends (R6.1).
 #[test]
-fn a1_three_failing_absent_items_starve_a_deleted_one() {
+fn r6_1_failing_items_starve_no_deleted_one() {
     let (hub, mut p) = start(None);
     for _ in 0..6 {
         hub.lock().repo(R).open(New::issue().by("sam"));
@@ -84,9 +82,10 @@ fn a1_three_failing_absent_items_starve_a_deleted_one() {
     assert_eq!(has(&p, "#4/closed"), 1, "{:?}", p.cursor()["unread"]);
 }
 
-/// The healthy #4 is never opened, though every request for it would succeed: the same tie, behind FAILED_ITEMS in session.rs of_item.
+/// Given three items the server fails at for ever and a healthy one labelled with them, when they
+/// are read by themselves, then the healthy one is opened (R6.1).
 #[test]
-fn a2_three_failing_items_starve_a_healthy_one_labelled_with_them() {
+fn r6_1_failing_items_starve_no_healthy_one() {
     let (hub, mut p) = start(Some("auto"));
     for _ in 0..4 {
         hub.lock().repo(R).open(New::issue().by("sam"));
@@ -102,11 +101,10 @@ fn a2_three_failing_items_starve_a_healthy_one_labelled_with_them() {
     assert_eq!(has(&p, "#4/opened"), 1, "{:?}", p.cursor()["unread"]);
 }
 
-// ------------------------------------------------------- forgotten by one 404
-
-/// One 404 of the item while it is unread: sweep.rs ask_for does `unread.remove` before the absence is certain; the item is there again, its review is never read. Lost, and missed is 0.
+/// Given a pull request whose reviews fail, when it answers 404 once by itself, then its review is
+/// told in the end and no sweep missed it (R6.2).
 #[test]
-fn b1_one_404_forgets_the_review_of_an_unread_pull_request() {
+fn r6_2_one_404_forgets_no_unread_review() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     hub.lock().repo(R).open(New::issue().by("sam"));
@@ -129,9 +127,10 @@ fn b1_one_404_forgets_the_review_of_an_unread_pull_request() {
     );
 }
 
-/// The same for an item never told: it is dropped from `unread` and forgotten; a sweep opens it (missed 1), the comment is lost: sweeps skipped it while it was unread.
+/// Given an item whose events fail, when it answers 404 once by itself, then it and its comment are
+/// told in the end (R6.2).
 #[test]
-fn b2_one_404_forgets_an_unread_item_that_was_never_told() {
+fn r6_2_one_404_forgets_no_unread_item() {
     let (hub, mut p) = start(Some("auto"));
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -151,9 +150,10 @@ fn b2_one_404_forgets_an_unread_item_that_was_never_told() {
     );
 }
 
-/// github.rs tell: rows::item fails, `left_out`, and drop_nobodys drops its comments while the windows move on. Past one sweep they are lost, and missed is 0.
+/// Given an item whose row is odd for two hours, when it was commented on, then that is told in the
+/// end and no sweep missed it (C005).
 #[test]
-fn b3_an_item_whose_row_is_odd_for_two_hours_loses_its_comments() {
+fn c005_an_item_that_is_odd_for_two_hours_loses_no_comment() {
     let (hub, mut p) = start(None);
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -175,9 +175,10 @@ fn b3_an_item_whose_row_is_odd_for_two_hours_loses_its_comments() {
     assert_eq!((has(&p, "comment/5001"), p.missed), (1, 0));
 }
 
-/// The same for ten minutes: nobody asks again, only the sweep finds it and counts it as missed.
+/// Given an item whose row is odd for ten minutes, when it was commented on, then that is told and
+/// no sweep missed it (C005).
 #[test]
-fn b4_an_item_whose_row_is_odd_for_a_moment_is_missed() {
+fn c005_an_item_that_is_odd_for_ten_minutes_is_not_missed() {
     let (hub, mut p) = start(None);
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -199,11 +200,10 @@ fn b4_an_item_whose_row_is_odd_for_a_moment_is_missed() {
     assert_eq!((has(&p, "comment/5001"), p.missed), (1, 0));
 }
 
-// ----------------------------------------------------------------------- cost
-
-/// `Unread::since` never moves on: each showing reads all comments since the first failure again (github.rs is_read_again), one request more per 100, for ever; each is told to the engine again.
+/// Given a pull request whose reviews fail for ever, when it is commented on for five hours, then a
+/// cycle costs no more in the end than at first (R6.1).
 #[test]
-fn c1_a_busy_pull_request_whose_reviews_fail_costs_more_and_more() {
+fn r6_1_a_busy_unread_pull_request_costs_no_more_and_more() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -222,11 +222,10 @@ fn c1_a_busy_pull_request_whose_reviews_fail_costs_more_and_more() {
     assert!(costs[5] <= costs[0] + 2, "{costs:?}");
 }
 
-// ---------------------------------------------------------------------- order
-
-/// github.rs tell ignores what catch_up_with_stranger says: the item and its newest comment are told at once, its older comment a minute later.
+/// Given a transferred issue whose comments fail once, when it has older and newer ones, then they
+/// are told in their order (R6.1).
 #[test]
-fn d1_a_stranger_whose_past_fails_once_is_told_out_of_order() {
+fn r6_1_the_past_of_a_transferred_issue_comes_first() {
     let (hub, mut p) = start(None);
     hub.lock().create("octo/other");
     let m = hub.lock().repo(R).open(New::issue().by("sam"));
@@ -247,7 +246,6 @@ fn d1_a_stranger_whose_past_fails_once_is_told_out_of_order() {
         replies::server_error(500),
     );
     many(&hub, &mut p, 10, 60);
-    println!("d1 {:?}", short(&p));
     let ids = short(&p);
     let of_n: Vec<&String> = ids
         .iter()
@@ -257,9 +255,10 @@ fn d1_a_stranger_whose_past_fails_once_is_told_out_of_order() {
     assert_eq!(of_n[2], &format!("{n}/comment/{late}"), "{ids:?}");
 }
 
-/// talk.rs leave_unread drops what the list had shown; after PATIENCE new comments are told from the list, the first two only when the item's own list answers again (here: after them all).
+/// Given an item the server fails at for twenty minutes, when it is commented on each minute, then
+/// the comments are told in their order (R6.1).
 #[test]
-fn d2_a_comment_seen_while_its_item_fails_is_told_after_later_ones() {
+fn r6_1_comments_of_an_unread_item_keep_their_order() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -270,7 +269,6 @@ fn d2_a_comment_seen_while_its_item_fails_is_told_after_later_ones() {
     }
     hub.lock().heal();
     many(&hub, &mut p, 130, 60);
-    println!("d2 {:?} missed {}", short(&p), p.missed);
     let mut sorted = short(&p);
     sorted.retain(|id| id.contains("comment/"));
     let told = sorted.clone();
@@ -279,11 +277,10 @@ fn d2_a_comment_seen_while_its_item_fails_is_told_after_later_ones() {
     assert_eq!(told, sorted);
 }
 
-// --------------------------------------------------------------- transfer etc
-
-/// label_times notes the item unread with `since` = now (no label event yet), and tell asks catch_up_with_stranger only if `!unread`: what was said elsewhere is lost, and missed is 0.
+/// Given an issue with the label and a comment elsewhere, when it is transferred here, then both
+/// are told, as a poller that was down would have (R6.4).
 #[test]
-fn e1_a_transferred_labelled_issue_loses_its_past() {
+fn r6_4_a_transferred_issue_with_the_label_brings_its_past() {
     let (hub, mut p) = start(Some("auto"));
     hub.lock().create("octo/other");
     hub.lock()
@@ -321,9 +318,10 @@ fn e1_a_transferred_labelled_issue_loses_its_past() {
     );
 }
 
-/// github.rs first: open_items(true) tells the item as ended before any comment is read (talk asks for nothing yet); the comment comes after the end, out of scope: lost.
+/// Given a comment and then a label taken off while the poller was down, when it starts with other
+/// rules, then the comment and the end are told (R6.4).
 #[test]
-fn e2_a_comment_before_the_label_went_is_lost_when_the_rules_change() {
+fn r6_4_other_rules_lose_no_comment_before_the_end() {
     let (hub, mut p) = start(Some("auto"));
     let n = hub
         .lock()
@@ -379,9 +377,10 @@ fn up_and_down(
     (short(&up), short(&down))
 }
 
-/// Nobody tells the engine when the label went: tell asks unlabelled_at only while `updated_at` is young, plan.rs comments_before_the_end takes every comment of the sighting. Up: baseline; down: an event (R6.4).
+/// Given a label taken off and a comment after it, when one poller looked in between and another
+/// after all, then they tell the same (R6.4).
 #[test]
-fn e3_a_comment_after_the_label_went_depends_on_when_we_looked() {
+fn r6_4_a_comment_after_the_label_went_is_the_same_up_and_down() {
     let (up, down) = up_and_down(
         Some("auto"),
         New::issue().by("sam").label("auto"),
@@ -396,9 +395,10 @@ fn e3_a_comment_after_the_label_went_depends_on_when_we_looked() {
     assert_eq!(up, down);
 }
 
-/// The same with a close after it: `closed_at` is taken for the end though the label went before (github.rs tell, `item.closed_at.or`).
+/// Given a label taken off, a comment and a closing, when one poller looked in between and another
+/// after all, then they tell the same (R6.4).
 #[test]
-fn e4_a_comment_between_the_label_and_the_end_depends_on_when_we_looked() {
+fn r6_4_a_comment_between_the_label_and_the_end_is_the_same_up_and_down() {
     let (up, down) = up_and_down(
         Some("auto"),
         New::issue().by("sam").label("auto"),
@@ -414,11 +414,9 @@ fn e4_a_comment_between_the_label_and_the_end_depends_on_when_we_looked() {
     assert_eq!(up, down);
 }
 
-// ----------------------------------------------------------------- wrong ends
-
-/// sweep.rs look_for_absent: one 500 among the three samples makes `missing.len() == absent.len()` false, so the 404s of the others count, and four items end as gone (C030).
+/// Given all items hidden and one that fails, when sweeps find none of them, then none ends (C030).
 #[test]
-fn f1_all_items_hidden_and_some_failing_end_as_gone() {
+fn c030_items_hidden_while_some_fail_end_nothing() {
     let (hub, mut p) = start(None);
     for _ in 0..5 {
         hub.lock().repo(R).open(New::issue().by("sam"));
@@ -437,9 +435,10 @@ fn f1_all_items_hidden_and_some_failing_end_as_gone() {
     assert_eq!(has(&p, "/closed"), 0, "{:?}", short(&p));
 }
 
-/// The same if all three samples fail first: `missing` is empty, the rest is asked for by later listings, where nobody looks at none_left: all five end as gone.
+/// Given all items failing at first and hidden later, when sweeps find none of them, then none ends
+/// (C030).
 #[test]
-fn f2_all_items_fail_and_are_hidden_later() {
+fn c030_items_that_fail_and_are_hidden_later_end_nothing() {
     let (hub, mut p) = start(None);
     for _ in 0..5 {
         hub.lock().repo(R).open(New::issue().by("sam"));
@@ -458,11 +457,10 @@ fn f2_all_items_fail_and_are_hidden_later() {
     assert_eq!(has(&p, "/closed"), 0, "{:?}", short(&p));
 }
 
-// ------------------------------------------------------------------ redirects
-
-/// walk.rs rows_of_item follows a redirect (Redirects::SameOrigin) to a moved item, and rows::comment takes the number out of whatever issue_url: another repository's comments are told as those of our #1.
+/// Given an item's comments that lead to another repository, when they are read by themselves, then
+/// none of them is told (C028).
 #[test]
-fn g1_a_comment_of_another_repository_is_taken_for_ours() {
+fn c028_comments_of_another_repository_are_not_ours() {
     let (hub, mut p) = start(None);
     let other = hub.lock().create("octo/other");
     hub.lock().repo(R).open(New::issue().by("sam"));
@@ -486,7 +484,6 @@ fn g1_a_comment_of_another_repository_is_taken_for_ours() {
     );
     hub.lock().repo(R).reopen(pr);
     many(&hub, &mut p, 10, 60);
-    println!("g1 {:?}", short(&p));
     assert_eq!(
         short(&p)
             .iter()
@@ -498,9 +495,10 @@ fn g1_a_comment_of_another_repository_is_taken_for_ours() {
     );
 }
 
-/// If it moved under its number, session.rs follow_repo takes that for a moved repository: the rest of the listing reads the other repository, and opens its items as ours (`identified` was set before).
+/// Given an item's comments that lead to another repository under its number, when they are read,
+/// then nothing of that repository is told (C028).
 #[test]
-fn g2_an_item_moved_under_its_number_leads_the_listing_to_another_repository() {
+fn c028_an_item_moved_under_its_number_leads_nowhere() {
     let (hub, mut p) = start(None);
     let other = hub.lock().create("octo/other");
     hub.lock().repo(R).open(New::issue().by("sam"));
@@ -520,22 +518,14 @@ fn g2_an_item_moved_under_its_number_leads_the_listing_to_another_repository() {
     );
     hub.lock().repo(R).reopen(a);
     go(&hub, &mut p, 600);
-    println!(
-        "g2 complete {} {:?} {:?}",
-        p.complete,
-        p.said("poll.source_error"),
-        p.cursor()
-    );
     many(&hub, &mut p, 10, 60);
-    println!("g2 {:?} {:?}", short(&p), p.said("poller.warning"));
     assert_eq!(p.ids().len(), 4, "{:?}", short(&p));
 }
 
-// ---------------------------------------------------------------------- delay
-
-/// github.rs strays skips an unread item, and a line comment does not move /issues: told when it is due, which is hourly by then.
+/// Given a pull request whose reviews failed for hours, when a line is commented on, then that is
+/// told within minutes (R6.1).
 #[test]
-fn h1_a_line_comment_on_an_unread_pull_request_waits_for_an_hour() {
+fn r6_1_a_line_comment_on_an_unread_pull_request_is_told_soon() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -551,9 +541,10 @@ fn h1_a_line_comment_on_an_unread_pull_request_waits_for_an_hour() {
     assert!(late <= 10, "{late} minutes late");
 }
 
-/// The same after the server healed: talk.rs reviews asks for no unread pull request and strays skips it, though it moved.
+/// Given a pull request whose reviews failed for hours and do no more, when it is reviewed, then
+/// that is told within minutes (R6.1).
 #[test]
-fn h2_a_review_on_a_healed_pull_request_waits_for_an_hour() {
+fn r6_1_a_review_on_a_healed_pull_request_is_told_soon() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -570,9 +561,10 @@ fn h2_a_review_on_a_healed_pull_request_waits_for_an_hour() {
     assert!(late <= 10, "{late} minutes late");
 }
 
-/// label_times returns false however long the events fail: the item is never opened, against docs/github.md (`after that what can be read of it is`) and R6.4 (`failing that the moment it was first seen`).
+/// Given an item whose events fail for ever, when it got its label, then it is opened by when it
+/// was first seen with it (R6.4).
 #[test]
-fn h3_an_item_whose_events_fail_is_never_opened() {
+fn r6_4_an_item_whose_events_fail_is_opened_all_the_same() {
     let (hub, mut p) = start(Some("auto"));
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -582,11 +574,10 @@ fn h3_an_item_whose_events_fail_is_never_opened() {
     assert_eq!(has(&p, "/opened"), 1);
 }
 
-// -------------------------------------------------------- one blocks them all
-
-/// limits.rs Refused::Unavailable gives a not_before, so session.rs of_item ends the listing: one item's 503 with Retry-After stops the repository for ever.
+/// Given a pull request whose reviews answer 503 with Retry-After for ever, when another item is
+/// commented on, then that is told (C029).
 #[test]
-fn i1_one_item_with_503_and_retry_after_blocks_the_repository() {
+fn c029_one_item_to_wait_for_holds_up_no_other() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     let is = hub.lock().repo(R).open(New::issue().by("sam"));
@@ -608,9 +599,10 @@ fn i1_one_item_with_503_and_retry_after_blocks_the_repository() {
     );
 }
 
-/// engine/walk.rs heard compares reasons, and the server's words with a request id differ each time: named once per try, not once.
+/// Given an item that fails with other words each time, when that goes on for an hour, then the log
+/// names it a few times at most (C029).
 #[test]
-fn i2_an_item_is_named_in_the_log_again_and_again() {
+fn c029_an_item_is_named_once_whatever_the_servers_words() {
     let (hub, mut p) = start(None);
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -631,9 +623,10 @@ fn i2_an_item_is_named_in_the_log_again_and_again() {
     assert!(named <= 3, "{named} times");
 }
 
-/// talk.rs drafted asks for reviews of pull requests nobody wants, and notes them unread when that fails: in status for ever, asked for every hour.
+/// Given a pull request without the label whose reviews fail, when a line comment on it is edited,
+/// then nobody hears of it (C029).
 #[test]
-fn i3_a_pull_request_nobody_wants_is_named_for_ever() {
+fn c029_a_pull_request_nobody_wants_is_not_named() {
     let (hub, mut p) = start(Some("auto"));
     let pr = hub.lock().repo(R).open(New::pull_request().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -650,9 +643,10 @@ fn i3_a_pull_request_nobody_wants_is_named_for_ever() {
     );
 }
 
-/// A comment passed over without the label moves `Record::since` (plan.rs passed_over) past the review not read yet, which was said with the label: lost as baseline.
+/// Given reviews that fail while the label goes and comes, when they can be read, then the one made
+/// with the label is told and the one without is not (R6.4).
 #[test]
-fn k9_a_review_unread_while_the_label_went_and_came_is_lost() {
+fn r6_4_a_review_read_late_is_judged_by_the_label_at_its_time() {
     let (hub, mut p) = start(Some("auto"));
     let pr = hub
         .lock()
@@ -685,7 +679,6 @@ fn k9_a_review_unread_while_the_label_went_and_came_is_lost() {
     many(&hub, &mut p, 20, 60);
     hub.lock().heal();
     many(&hub, &mut p, 130, 60);
-    println!("k9 unread {:?}", p.cursor()["unread"]);
     let mut ids = short(&p);
     ids.sort();
     let due = [
@@ -702,9 +695,10 @@ fn k9_a_review_unread_while_the_label_went_and_came_is_lost() {
     assert_eq!((ids, p.missed), (due.map(String::from).to_vec(), 0));
 }
 
-/// Without the label again: the end was told after PATIENCE, so the review said before it is out_of_scope when it is read (plan.rs): lost. With `closed` instead it would be told.
+/// Given a review that cannot be read until its item lost the label, when it can, then it is told
+/// (R6.4).
 #[test]
-fn m1_a_review_made_before_the_label_went_is_lost_when_it_is_read_after() {
+fn r6_4_a_review_made_before_the_label_went_is_told_after() {
     let (hub, mut p) = start(Some("auto"));
     let pr = hub
         .lock()
@@ -727,9 +721,10 @@ fn m1_a_review_made_before_the_label_went_is_lost_when_it_is_read_after() {
     );
 }
 
-/// github.rs tell: unlabelled_at is None while the events fail, the item is held as long as it is busy; no end, and nothing of it is told.
+/// Given a busy item that lost its label while its events fail, when hours pass, then what was said
+/// before and its end are told (R6.1).
 #[test]
-fn m2_a_busy_item_without_its_label_never_ends_while_its_events_fail() {
+fn r6_1_a_busy_item_without_label_and_events_ends() {
     let (hub, mut p) = start(Some("auto"));
     let n = hub
         .lock()
@@ -753,9 +748,10 @@ fn m2_a_busy_item_without_its_label_never_ends_while_its_events_fail() {
     );
 }
 
-/// As b3, for a comment's row: talk.rs leave reports it, and the window moves on. Past one sweep it is lost, and missed is 0.
+/// Given comments whose rows do not name the item as they should, when their page's address does,
+/// then they are told (C005).
 #[test]
-fn m3_a_comment_whose_row_is_odd_for_two_hours_is_lost() {
+fn c005_a_comment_without_its_items_address_is_told() {
     let (hub, mut p) = start(None);
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
@@ -776,9 +772,10 @@ fn m3_a_comment_whose_row_is_odd_for_two_hours_is_lost() {
     assert_eq!((has(&p, "comment/5001"), p.missed), (1, 0));
 }
 
-/// As g1, for /events: another item's history says that ours had its label earlier, and what was baseline is told.
+/// Given an item's events that lead to another repository, when it got its label, then what was
+/// said before is not told (C028).
 #[test]
-fn m5_the_history_of_another_repositorys_item_says_when_ours_got_its_label() {
+fn c028_the_history_of_another_repositorys_item_is_not_ours() {
     let (hub, mut p) = start(Some("auto"));
     let other = hub.lock().create("octo/other");
     let a = hub.lock().repo(R).open(New::issue().by("sam"));

@@ -1,0 +1,557 @@
+//! One try at one delivery: look where it stands, do the next thing, look again.
+
+use super::client::Called;
+use super::pane::{self, Ended, Pane, Seen, Typed};
+use super::session::{self, New, Note};
+use super::submit::{self, Taken};
+use super::{
+    LOOK_AGAIN, PROMPT_FILE, Tmux, agent_of, expand, locked, not_now, prompt, rest, template,
+};
+use crate::config::checked::{OnClose, Submit};
+use crate::engine::delivery::{Delivery, EventKind, Outcome};
+use crate::engine::item::is_plain_name;
+use crate::mutant;
+use crate::os::wait;
+use crate::os::wake::Wake;
+use crate::sinks::Sink;
+use crate::sinks::child::Countdown;
+use crate::terminal::cut;
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::sync::Mutex;
+use std::time::Duration;
+
+/// One at a time looks whether there is room for a session and makes it.
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// How often one try looks anew at a pane that is not as it was a moment ago.
+const LOOKS: u32 = 12;
+
+/// How often Enter is pressed for an agent that does not take what it was given.
+const ENTERS: u32 = 5;
+
+/// How long it is asked, after each Enter, whether it did.
+const TO_TAKE: Duration = Duration::from_secs(2);
+
+/// One try at one delivery.
+pub(super) struct Course<'t> {
+    tmux: &'t Tmux,
+    delivery: &'t Delivery,
+    stop: &'t Wake,
+    mark: String,
+    /// Whether this try made the session.
+    made: bool,
+    /// Whether this try pasted, so that Enter is owed whatever happens.
+    pasted: bool,
+    /// What is to be pasted.
+    text: Option<String>,
+}
+
+/// What a step came to.
+enum Next {
+    /// The try is over.
+    Is(Outcome),
+    /// Something was done, or something changed: look again.
+    Look,
+}
+
+impl<'t> Course<'t> {
+    /// A try of `tmux` at `delivery`.
+    pub(super) fn new(tmux: &'t Tmux, delivery: &'t Delivery, stop: &'t Wake) -> Course<'t> {
+        Course {
+            tmux,
+            delivery,
+            stop,
+            mark: pane::mark_of(delivery),
+            made: false,
+            pasted: false,
+            text: None,
+        }
+    }
+
+    /// Goes all the way.
+    pub(super) fn run(mut self) -> Outcome {
+        for _ in 0..LOOKS {
+            if let Next::Is(outcome) = self.step() {
+                return outcome;
+            }
+        }
+        not_now("the pane keeps changing")
+    }
+
+    /// Looks where the delivery stands, and does the next thing.
+    fn step(&mut self) -> Next {
+        if self.stop.raised() && !self.pasted {
+            return Next::Is(Outcome::Released);
+        }
+        if let Err(why) = self.tmux.client.is_ours() {
+            return Next::Is(not_now(why));
+        }
+        let panes = match pane::look(&self.tmux.client, &self.mark) {
+            Seen::Panes(panes) => panes,
+            Seen::NoServer => Vec::new(),
+            Seen::Silent => return Next::Is(not_now("the tmux server does not answer")),
+            Seen::Trouble(why) => return Next::Is(not_now(why)),
+        };
+        let closing = self.delivery.event == EventKind::Closed;
+        if self.tmux.has_landed(self.delivery, &panes) {
+            return match closing && agent_of(&panes, &self.delivery.slug).is_none() {
+                true => self.closed(),
+                false => Next::Is(Outcome::Delivered),
+            };
+        }
+        let Some(pane) = agent_of(&panes, &self.delivery.slug) else {
+            return match closing {
+                true => self.closed(),
+                false => self.make(),
+            };
+        };
+        if closing {
+            match self.tmux.settings.on_close {
+                OnClose::Keep => return Next::Is(Outcome::Delivered),
+                OnClose::End => return self.end(pane),
+                OnClose::Tell => {}
+            }
+        }
+        match self.doubt(pane) {
+            None => self.go_on(pane),
+            Some(Doubt::Ended(_)) | Some(Doubt::NotOurs) if closing => self.closed(),
+            Some(Doubt::Ended(how)) => self.replace(pane, &how),
+            Some(Doubt::NotOurs) => self.leave(pane),
+        }
+    }
+
+    /// Why the pane is not to be typed into, if it is not.
+    fn doubt(&self, pane: &Pane) -> Option<Doubt> {
+        if let Some(how) = &pane.ended {
+            return Some(Doubt::Ended(how.clone()));
+        }
+        if !pane.is_original {
+            return Some(Doubt::NotOurs);
+        }
+        let shell = pane::shell_in_front(pane.pid).unwrap_or(false);
+        let meant = pane::is_bare_shell(&self.tmux.settings.command);
+        (shell && !meant && !mutant::is("tmux-types-into-shells")).then_some(Doubt::NotOurs)
+    }
+
+    /// The agent is there, alive, and it is ours: the next stage of the delivery.
+    fn go_on(&mut self, pane: &Pane) -> Next {
+        if pane.input_off {
+            return Next::Is(not_now("the input of its pane is switched off"));
+        }
+        if !pane.ready || pane.mark == "started" {
+            return self.get_ready(pane);
+        }
+        match pane.mark.as_str() {
+            "pasted" => self.submit(pane),
+            "sent" => self.see_it_taken(pane),
+            // Nothing was pasted although it was begun: only a buffer that was taken away does that.
+            "begun" => self.typed(pane.unset(&self.tmux.client, &self.mark)),
+            _ => self.paste(pane),
+        }
+    }
+
+    fn paste(&mut self, pane: &Pane) -> Next {
+        if let Some(why) = self.somebody_types(pane) {
+            return Next::Is(not_now(why));
+        }
+        let text = match self.text() {
+            Ok(text) => text,
+            Err(why) => return Next::Is(not_now(why)),
+        };
+        let client = &self.tmux.client;
+        let key = self.mark.trim_start_matches('@');
+        let buffer = format!("{key}-{}", self.delivery.slug);
+        match client.call(&["load-buffer", "-b", &buffer, "-"], text.as_bytes()) {
+            Called::Done(_) => {}
+            Called::Silent => return Next::Is(not_now("the tmux server does not answer")),
+            Called::NoServer => return Next::Look,
+            Called::Refused(_, why) | Called::NotRun(why) => return Next::Is(not_now(why)),
+        }
+        let at_once = self.tmux.settings.submit == Submit::None || mutant::is("tmux-enter-at-once");
+        let typed = pane.paste(client, &self.mark, &buffer, at_once);
+        match typed {
+            Typed::Done => {
+                self.pasted = true;
+                self.take_away_stale(pane);
+                match at_once {
+                    true => self.submitted(),
+                    false => self.submit(pane),
+                }
+            }
+            Typed::Refused(_) => {
+                let _ = client.call(&["delete-buffer", "-b", &buffer], &[]);
+                Next::Look
+            }
+            Typed::Silent => self.typed(typed),
+        }
+    }
+
+    /// Presses Enter for what was pasted. A stop does not come in between: text that waits
+    /// for its Enter would be in everybody's way.
+    fn submit(&self, pane: &Pane) -> Next {
+        // An agent may be deaf for a moment after a paste.
+        wait::pause(self.tmux.settings.enter);
+        match pane.enter(&self.tmux.client, &self.mark, "pasted") {
+            Typed::Done => self.submitted(),
+            typed => self.typed(typed),
+        }
+    }
+
+    fn submitted(&self) -> Next {
+        match self.tmux.settings.submit {
+            Submit::Command(_) => Next::Look,
+            Submit::None | Submit::Receipt => Next::Is(Outcome::Delivered),
+        }
+    }
+
+    /// A server that went silent may still do it: wait for what it says, and go on from there.
+    fn typed(&self, typed: Typed) -> Next {
+        if typed != Typed::Silent {
+            return Next::Look;
+        }
+        match self.tmux.wait(self.delivery, self.stop) {
+            Outcome::Unknown => Next::Look,
+            outcome => Next::Is(outcome),
+        }
+    }
+
+    /// Waits until the agent is ready to be given something.
+    fn get_ready(&self, pane: &Pane) -> Next {
+        let settings = &self.tmux.settings;
+        let client = &self.tmux.client;
+        let mut left = Countdown::of(settings.ready);
+        loop {
+            let panes = match pane::look(client, &self.mark) {
+                Seen::Panes(panes) => panes,
+                _ => return Next::Look,
+            };
+            let now = panes.iter().find(|p| p.id == pane.id && p.pid == pane.pid);
+            if now.is_none_or(|now| now.ended.is_some()) {
+                return Next::Look;
+            }
+            let seen = settings.ready_text.as_ref().is_some_and(|text| {
+                pane.screen(client)
+                    .is_some_and(|(screen, _)| screen.contains(text))
+            });
+            let over = left.is_over();
+            if seen || (over && settings.ready_text.is_none()) {
+                break;
+            }
+            if over {
+                return Next::Is(not_now(format!(
+                    "the agent was not ready within {} s: its screen does not show ready_text",
+                    settings.ready.as_secs_f64()
+                )));
+            }
+            if rest(self.stop, LOOK_AGAIN.min(left.slice())) {
+                return Next::Is(Outcome::Released);
+            }
+        }
+        let typed = match pane.set(client, "@idempoll-ready", "1") {
+            Typed::Done if pane.mark == "started" => pane.set(client, &self.mark, "taken"),
+            typed => typed,
+        };
+        self.typed(typed)
+    }
+
+    /// Whether a person is at the agent's input, so that text would get mixed up.
+    fn somebody_types(&self, pane: &Pane) -> Option<String> {
+        let settings = &self.tmux.settings;
+        if !settings.quiet.is_zero() && pane.attached > 0 {
+            let words = [
+                "display-message",
+                "-p",
+                "%s",
+                ";",
+                "list-clients",
+                "-t",
+                &pane.id,
+                "-F",
+                "#{client_readonly} #{client_activity}",
+            ];
+            if let Called::Done(said) = self.tmux.client.call(&words, &[]) {
+                let mut lines = said.lines();
+                let now: u64 = lines.next()?.trim().parse().ok()?;
+                let last = lines
+                    .filter_map(|line| line.strip_prefix("0 ")?.parse::<u64>().ok())
+                    .max();
+                if last
+                    .is_some_and(|last| now.saturating_sub(last) < settings.quiet.as_secs().max(1))
+                {
+                    return Some("somebody is typing in its session".to_string());
+                }
+            }
+        }
+        if let Some(idle) = &settings.idle_text {
+            let (_, line) = pane.screen(&self.tmux.client)?;
+            if !line.trim_end().ends_with(idle.trim_end()) {
+                return Some(
+                    "something stands on the agent's input line: idle_text is not before the cursor"
+                        .to_string(),
+                );
+            }
+        }
+        None
+    }
+
+    /// Asks the operator's command whether the agent took it, and presses Enter again if not.
+    fn see_it_taken(&self, pane: &Pane) -> Next {
+        let Submit::Command(words) = &self.tmux.settings.submit else {
+            return Next::Is(Outcome::Delivered);
+        };
+        let client = &self.tmux.client;
+        let whose = (client.socket.as_path(), pane.id.as_str());
+        for _ in 0..ENTERS {
+            let mut left = Countdown::of(TO_TAKE);
+            while !left.is_over() {
+                match submit::ask(words, self.delivery, whose, &client.secret_vars, self.stop) {
+                    Taken::Yes => return self.typed(pane.set(client, &self.mark, "taken")),
+                    Taken::No => {}
+                    Taken::Stopped => return Next::Is(Outcome::Released),
+                    Taken::NotRun(why) => return Next::Is(not_now(format!("submit_check: {why}"))),
+                }
+                if rest(self.stop, LOOK_AGAIN) {
+                    return Next::Is(Outcome::Released);
+                }
+            }
+            match pane.enter(client, &self.mark, "sent") {
+                Typed::Done => {}
+                typed => return self.typed(typed),
+            }
+        }
+        Next::Is(Outcome::Failed {
+            reason: "the agent does not take it: submit_check says no after every Enter".into(),
+        })
+    }
+
+    fn text(&mut self) -> Result<String, String> {
+        if let Some(text) = &self.text {
+            return Ok(text.clone());
+        }
+        let template = template(self.tmux.settings.template_file.as_deref())?;
+        let text = prompt::render(&template, &self.delivery.payload)?;
+        self.text = Some(text.clone());
+        Ok(text)
+    }
+
+    /// Makes the session, if there is room for it.
+    fn make(&mut self) -> Next {
+        if self.made {
+            return Next::Is(Outcome::Failed {
+                reason: "its session is gone as soon as it is made".into(),
+            });
+        }
+        let settings = &self.tmux.settings;
+        let workdir = match self.workdir() {
+            Ok(dir) => dir,
+            Err(why) => return Next::Is(not_now(why)),
+        };
+        if let Err(why) = self.tmux.client.prepare() {
+            return Next::Is(not_now(why));
+        }
+        let by_file = settings.command.iter().any(|w| w.contains(PROMPT_FILE));
+        let mut command = settings.command.clone();
+        if by_file {
+            let text = match self.text() {
+                Ok(text) => text,
+                Err(why) => return Next::Is(not_now(why)),
+            };
+            let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
+            let written =
+                session::write_prompt(&self.tmux.runs_dir, slug, sink, self.delivery.seq, &text);
+            let path = match written.map(|p| p.to_str().map(str::to_string)) {
+                Ok(Some(path)) => path,
+                Ok(None) => return Next::Is(not_now("the path of the prompt file is not UTF-8")),
+                Err(e) => return Next::Is(not_now(format!("cannot write the prompt file: {e}"))),
+            };
+            for word in &mut command {
+                *word = word.replace(PROMPT_FILE, &path);
+            }
+        }
+        let making = locked(&MAKING);
+        let panes = match pane::look(&self.tmux.client, &self.mark) {
+            Seen::Panes(panes) => panes,
+            Seen::NoServer => Vec::new(),
+            _ => return Next::Look,
+        };
+        if agent_of(&panes, &self.delivery.slug).is_some() {
+            return Next::Look;
+        }
+        let working = panes
+            .iter()
+            .filter(|p| !p.agent.is_empty() && p.ended.is_none());
+        if working.count() >= settings.max_sessions {
+            return Next::Is(not_now(format!(
+                "there are {} sessions already (max_sessions)",
+                settings.max_sessions
+            )));
+        }
+        let name = session::name(&self.delivery.slug);
+        if let Some(other) = panes.iter().find(|p| p.session == name) {
+            self.rename(other);
+        }
+        let new = New {
+            slug: &self.delivery.slug,
+            item: self.delivery.item.to_string(),
+            workdir: &workdir,
+            command: &command,
+            started: by_file.then_some(self.mark.as_str()),
+        };
+        let made = session::make(&self.tmux.client, &new, &self.delivery.id);
+        drop(making);
+        match made {
+            Ok(note) => {
+                self.made = true;
+                self.note(&note);
+                Next::Look
+            }
+            Err(Called::Silent) => self.typed(Typed::Silent),
+            Err(Called::Refused(_, why) | Called::NotRun(why)) => {
+                Next::Is(not_now(format!("cannot make its session: {why}")))
+            }
+            Err(Called::NoServer | Called::Done(_)) => {
+                Next::Is(not_now("the tmux server did not start"))
+            }
+        }
+    }
+
+    /// Remembers the session, and says what became of the one before.
+    fn note(&self, note: &Note) {
+        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
+        let before = session::read_note(&self.tmux.runs_dir, slug, sink);
+        if let Some(before) = before {
+            let item = &self.delivery.item;
+            if before.server_pid == note.server_pid && before.socket == note.socket {
+                self.tmux.tell(format!(
+                    "the session of {item} in '{sink}' had ended; it was made again"
+                ));
+            } else if locked(&self.tmux.mourned).insert(before.server_pid) {
+                self.tmux.tell(format!(
+                    "the tmux server of '{sink}' was lost, with all its sessions; each is made again at the next event of its item ({item} now)"
+                ));
+            }
+        }
+        if let Err(e) = session::write_note(&self.tmux.runs_dir, slug, sink, note) {
+            self.tmux.tell(format!(
+                "cannot note the session of {}: {e}",
+                self.delivery.item
+            ));
+        }
+    }
+
+    /// The directory the command runs in, made if that is wanted.
+    fn workdir(&self) -> Result<String, String> {
+        let settings = &self.tmux.settings;
+        let payload: serde_json::Value =
+            serde_json::from_str(&self.delivery.payload).unwrap_or_default();
+        // The config's own word; anything else is not for a path.
+        let source = payload["source"].as_str().filter(|s| is_plain_name(s));
+        let dir = expand(
+            &settings.workdir,
+            source.unwrap_or("_"),
+            &self.delivery.item,
+        )?;
+        let path = Path::new(&dir);
+        if settings.create_workdir {
+            DirBuilder::new()
+                .recursive(true)
+                .mode(0o755)
+                .create(path)
+                .map_err(|e| format!("cannot make {dir}: {e}"))?;
+        }
+        match path.metadata() {
+            Ok(meta) if meta.is_dir() => Ok(dir),
+            Ok(_) => Err(format!("{dir} is not a directory")),
+            Err(e) => Err(format!(
+                "workdir: {dir}: {e} (\"create_workdir\": true makes it)"
+            )),
+        }
+    }
+
+    /// The agent has ended: its pane goes, and what comes next gets a new one.
+    fn replace(&self, pane: &Pane, how: &Ended) -> Next {
+        if pane.mark == "started" && *how == Ended::Exit(0) {
+            // It got its prompt with its command line, and was done with it.
+            return self.typed_mark_of_the_dead(pane);
+        }
+        if self.made || pane.mark == "started" {
+            let last = pane.screen(&self.tmux.client).map(|(screen, _)| screen);
+            let last = last.as_deref().and_then(|s| {
+                let said = s.lines().map(str::trim).filter(|l| !l.is_empty());
+                said.filter(|l| !l.starts_with("Pane is dead")).next_back()
+            });
+            let last = last.map(|l| format!(": {}", cut(l, 200)));
+            let reason = format!(
+                "the agent ended before it was ready ({how}){}",
+                last.unwrap_or_default()
+            );
+            if pane.mark == "started" {
+                // Or the next try would find the same.
+                let _ = pane.end(&self.tmux.client);
+            }
+            return Next::Is(Outcome::Failed { reason });
+        }
+        self.typed(pane.end(&self.tmux.client))
+    }
+
+    fn typed_mark_of_the_dead(&self, pane: &Pane) -> Next {
+        match pane.set(&self.tmux.client, &self.mark, "taken") {
+            Typed::Done => Next::Is(Outcome::Delivered),
+            typed => self.typed(typed),
+        }
+    }
+
+    /// Something else runs in the pane: whoever uses it keeps it, under another name.
+    fn leave(&self, pane: &Pane) -> Next {
+        let typed = pane.let_go(&self.tmux.client);
+        if typed == Typed::Done {
+            self.tmux.tell(format!(
+                "the agent of {} in '{}' has ended and left something else in its pane {}, which is let alone",
+                self.delivery.item, self.delivery.sink, pane.id
+            ));
+        }
+        self.typed(typed)
+    }
+
+    /// Frees the name of the item's session.
+    fn rename(&self, pane: &Pane) {
+        let free = format!(
+            "{}+{}",
+            pane.session,
+            pane.session_id.trim_start_matches('$')
+        );
+        let words = ["rename-session", "-t", &pane.session_id, &free];
+        let _ = self.tmux.client.call(&words, &[]);
+    }
+
+    fn end(&self, pane: &Pane) -> Next {
+        match pane.end(&self.tmux.client) {
+            Typed::Done => self.closed(),
+            typed => self.typed(typed),
+        }
+    }
+
+    /// There is nobody left to be told.
+    fn closed(&self) -> Next {
+        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
+        session::forget_note(&self.tmux.runs_dir, slug, sink);
+        Next::Is(Outcome::Delivered)
+    }
+
+    fn take_away_stale(&self, pane: &Pane) {
+        let stale = locked(&self.tmux.stale).remove(&self.delivery.slug);
+        for mark in stale.unwrap_or_default() {
+            let _ = pane.unset(&self.tmux.client, &mark);
+        }
+    }
+}
+
+/// Why a pane is not typed into.
+enum Doubt {
+    /// Its process has ended.
+    Ended(Ended),
+    /// Another process is in it, or a shell the agent left behind.
+    NotOurs,
+}

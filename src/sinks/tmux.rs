@@ -21,6 +21,7 @@ use super::child::Countdown;
 use crate::config::checked::{self, OnClose, Submit};
 use crate::engine::delivery::{Delivery, EventKind, Outcome, Receipt, Slug};
 use crate::engine::item::ItemRef;
+use crate::error::Error;
 use crate::mutant;
 use crate::os::file;
 use crate::os::wait::{self, For};
@@ -162,7 +163,7 @@ pub fn template(file: Option<&Path>) -> Result<String, String> {
     let Some(file) = file else {
         return Ok(prompt::BUILT_IN.to_string());
     };
-    let failed = |e: std::io::Error| format!("cannot read {}: {e}", file.display());
+    let failed = |e| Error::new(format!("cannot read {}", file.display()), e).to_string();
     let mut text = String::new();
     file::open_regular_or_link(file)
         .map_err(failed)?

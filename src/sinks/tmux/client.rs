@@ -5,6 +5,7 @@
 //! that makes a session starts it, and it goes its own way: `tmux` puts it into
 //! a session of its own, so it outlives the poller.
 
+use crate::error::Error;
 use crate::mutant;
 use crate::os::pid::Group;
 use crate::os::process;
@@ -70,7 +71,7 @@ impl Client {
         }
         match self.run(words, input) {
             Ok(called) => called,
-            Err(e) => Called::NotRun(format!("cannot run tmux: {e}")),
+            Err(e) => Called::NotRun(Error::new("cannot run tmux", e).to_string()),
         }
     }
 
@@ -156,7 +157,7 @@ impl Client {
     pub fn prepare(&self) -> Result<(), String> {
         let dir = self.dir();
         if let Err(e) = DirBuilder::new().recursive(true).mode(0o700).create(dir) {
-            return Err(format!("cannot make {}: {e}", dir.display()));
+            return Err(Error::new(format!("cannot make {}", dir.display()), e).to_string());
         }
         self.is_ours()
     }
@@ -171,7 +172,7 @@ impl Client {
         let ours = |meta: &Metadata| meta.uid() == me.0;
         match dir.metadata() {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(format!("{}: {e}", dir.display())),
+            Err(e) => return Err(Error::new(dir.display().to_string(), e).to_string()),
             Ok(meta) if !meta.is_dir() => {
                 return Err(format!("{} is not a directory", dir.display()));
             }
@@ -231,7 +232,7 @@ pub fn version() -> Result<String, String> {
         .arg("-V")
         .stdin(Stdio::null())
         .output();
-    let output = output.map_err(|e| format!("cannot run tmux: {e}"))?;
+    let output = output.map_err(|e| Error::new("cannot run tmux", e).to_string())?;
     let said = String::from_utf8_lossy(&output.stdout);
     Ok(crate::terminal::cut(said.trim(), 40))
 }

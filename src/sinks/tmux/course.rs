@@ -10,6 +10,7 @@ use super::{
 use crate::config::checked::{OnClose, Submit};
 use crate::engine::delivery::{Delivery, EventKind, Outcome};
 use crate::engine::item::is_plain_name;
+use crate::error::Error;
 use crate::mutant;
 use crate::os::wait;
 use crate::os::wake::Wake;
@@ -364,7 +365,11 @@ impl<'t> Course<'t> {
             let path = match written.map(|p| p.to_str().map(str::to_string)) {
                 Ok(Some(path)) => path,
                 Ok(None) => return Next::Is(not_now("the path of the prompt file is not UTF-8")),
-                Err(e) => return Next::Is(not_now(format!("cannot write the prompt file: {e}"))),
+                Err(e) => {
+                    return Next::Is(not_now(
+                        Error::new("cannot write the prompt file", e).to_string(),
+                    ));
+                }
             };
             for word in &mut command {
                 *word = word.replace(PROMPT_FILE, &path);
@@ -459,13 +464,14 @@ impl<'t> Course<'t> {
                 .recursive(true)
                 .mode(0o755)
                 .create(path)
-                .map_err(|e| format!("cannot make {dir}: {e}"))?;
+                .map_err(|e| Error::new(format!("cannot make {dir}"), e).to_string())?;
         }
         match path.metadata() {
             Ok(meta) if meta.is_dir() => Ok(dir),
             Ok(_) => Err(format!("{dir} is not a directory")),
             Err(e) => Err(format!(
-                "workdir: {dir}: {e} (\"create_workdir\": true makes it)"
+                "{} (\"create_workdir\": true makes it)",
+                Error::new(format!("workdir: {dir}"), e)
             )),
         }
     }
@@ -477,12 +483,8 @@ impl<'t> Course<'t> {
             return self.typed_mark_of_the_dead(pane);
         }
         if self.made || pane.mark == "started" {
-            let last = pane.screen(&self.tmux.client).map(|(screen, _)| screen);
-            let last = last.as_deref().and_then(|s| {
-                let said = s.lines().map(str::trim).filter(|l| !l.is_empty());
-                said.filter(|l| !l.starts_with("Pane is dead")).next_back()
-            });
-            let last = last.map(|l| format!(": {}", cut(l, 200)));
+            let last = pane.last_line(&self.tmux.client);
+            let last = last.map(|line| format!(": {}", cut(&line, 200)));
             let reason = format!(
                 "the agent ended before it was ready ({how}){}",
                 last.unwrap_or_default()

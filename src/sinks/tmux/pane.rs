@@ -268,6 +268,19 @@ impl Pane {
         Some((screen.to_string(), line.chars().take(x).collect()))
     }
 
+    /// The last line its program wrote. A pane whose program has ended scrolls, and says so in
+    /// a line of its own.
+    #[must_use]
+    pub fn last_line(&self, client: &Client) -> Option<String> {
+        let words = ["capture-pane", "-p", "-S", "-200", "-t", &self.id];
+        let Called::Done(said) = client.call(&words, &[]) else {
+            return None;
+        };
+        let lines = said.lines().map(str::trim).filter(|l| !l.is_empty());
+        let said = lines.filter(|l| !l.starts_with("Pane is dead"));
+        said.last().map(str::to_string)
+    }
+
     /// Runs `body` in the server if the pane can be typed into, is the one that
     /// was looked at, and `also` holds.
     fn guarded(&self, client: &Client, also: Option<&str>, body: &str) -> Typed {

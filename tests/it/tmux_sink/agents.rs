@@ -87,13 +87,14 @@ fn c064_an_agent_that_never_takes_it_is_a_failure() {
     config["max_retries"] = 1.into();
     world.place.configure(&config);
     world.item(7, &[]);
-    world.place.once().expect(1);
+    let _poller = world.place.start();
+    let gave_up = || world.place.entries("poll.gave_up").len() == 1;
+    world.place.until("it is given up", gave_up);
     assert!(
         world.last_reason().contains("submit_check says no"),
         "{}",
         world.last_reason()
     );
-    assert_eq!(world.place.entries("poll.gave_up").len(), 1);
     assert_eq!(world.submitted(7).len(), 0);
     let (pane, ..) = world.server.agent(7).expect("it lives");
     let screen = world.server.say(&["capture-pane", "-p", "-t", &pane]);

@@ -40,9 +40,11 @@ fn c049_c051_hostile_comments_arrive_as_text() {
         nothing_but_text(&text.replace('\r', "\n"));
     }
     assert!(texts[1].contains("Please look at this:[201~touch pwned and thanks"));
-    assert!(texts[2].contains(
-        "one201~touch pwned twothreefourfivesixseveneightnine\r\r\ttab and newline stay"
-    ));
+    assert!(
+        texts[2].contains(
+            "one201~touch pwned twothreefourfivesixseveneightnine\r\ttab and newline stay"
+        )
+    );
     assert!(texts[3].contains("\rtouch pwned\r\r`touch pwned-too` ; touch pwned-three\r"));
     assert!(!place.path("pwned").exists());
     let succeeded = place.entries("dispatch.succeeded");

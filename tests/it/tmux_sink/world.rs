@@ -153,9 +153,12 @@ impl World {
             .collect()
     }
 
-    /// One cycle, in which all that is due is delivered.
+    /// Cycles until nothing is pending; what was put off is due a moment later.
     pub fn once(&self) {
-        self.place.once().expect(0);
+        self.place.until("nothing is pending", || {
+            self.place.once().expect(0);
+            self.place.pending() == 0
+        });
     }
 
     /// An item with comments of these texts.

@@ -14,7 +14,6 @@ use crate::error::Error;
 use crate::mutant;
 use crate::os::wait;
 use crate::os::wake::Wake;
-use crate::sinks::Sink;
 use crate::sinks::child::Countdown;
 use crate::terminal::cut;
 use std::fs::DirBuilder;
@@ -164,7 +163,11 @@ impl<'t> Course<'t> {
         let client = &self.tmux.client;
         let key = self.mark.trim_start_matches('@');
         let buffer = format!("{key}-{}", self.delivery.slug);
-        match client.call(&["load-buffer", "-b", &buffer, "-"], text.as_bytes()) {
+        let staged = match mutant::is("tmux-text-on-the-command-line") {
+            true => client.call(&["set-buffer", "-b", &buffer, &text], &[]),
+            false => client.call(&["load-buffer", "-b", &buffer, "-"], text.as_bytes()),
+        };
+        match staged {
             Called::Done(_) => {}
             Called::Silent => return Next::Is(not_now("the tmux server does not answer")),
             Called::NoServer => return Next::Look,
@@ -212,9 +215,9 @@ impl<'t> Course<'t> {
         if typed != Typed::Silent {
             return Next::Look;
         }
-        match self.tmux.wait(self.delivery, self.stop) {
-            Outcome::Unknown => Next::Look,
-            outcome => Next::Is(outcome),
+        match self.tmux.until_it_answers(self.stop) {
+            None => Next::Look,
+            Some(stopped) => Next::Is(stopped),
         }
     }
 
@@ -260,6 +263,9 @@ impl<'t> Course<'t> {
     /// Whether a person is at the agent's input, so that text would get mixed up.
     fn somebody_types(&self, pane: &Pane) -> Option<String> {
         let settings = &self.tmux.settings;
+        if mutant::is("tmux-types-over-drafts") {
+            return None;
+        }
         if !settings.quiet.is_zero() && pane.attached > 0 {
             let words = [
                 "display-message",

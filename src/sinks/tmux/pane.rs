@@ -187,14 +187,21 @@ impl Pane {
             false => self.id.clone(),
         };
         let own = &self.id;
+        let leave = leave_modes(&pane);
+        let once = match mutant::is("tmux-pastes-whatever-was-begun") {
+            true => "",
+            false => "-o",
+        };
         let mut body = format!(
-            "set-option -p -o -t {own} {mark} begun ; copy-mode -q -t {pane} ; \
+            "set-option -p {once} -t {own} {mark} begun ; {leave} \
              paste-buffer -p -d -b {buffer} -t {pane} ; set-option -p -t {own} {mark} pasted"
         );
-        if mutant::is("tmux-pastes-unmarked") {
-            body = format!(
-                "paste-buffer -p -d -b {buffer} -t {pane} ; set-option -p -t {own} {mark} pasted"
-            );
+        if mutant::is("tmux-marks-afterwards") {
+            let body = format!("paste-buffer -p -d -b {buffer} -t {pane}");
+            return match self.guarded(client, None, &body) {
+                Typed::Done => self.set(client, mark, "pasted"),
+                typed => typed,
+            };
         }
         if enter {
             let _ = write!(
@@ -209,10 +216,12 @@ impl Pane {
     #[must_use]
     pub fn enter(&self, client: &Client, mark: &str, from: &str) -> Typed {
         let pane = &self.id;
-        // Copy mode would keep it from the agent.
-        let body = format!(
-            "copy-mode -q -t {pane} ; paste-buffer -b {ENTER} -t {pane} ; set-option -p -t {pane} {mark} sent"
-        );
+        let leave = leave_modes(pane);
+        let press = match mutant::is("tmux-enter-is-a-key") {
+            true => format!("send-keys -t {pane} Enter"),
+            false => format!("paste-buffer -b {ENTER} -t {pane}"),
+        };
+        let body = format!("{leave} {press} ; set-option -p -t {pane} {mark} sent");
         let stage = format!("#{{==:#{{{mark}}},{from}}}");
         self.guarded(client, Some(&stage), &body)
     }
@@ -277,8 +286,8 @@ impl Pane {
             return None;
         };
         let lines = said.lines().map(str::trim).filter(|l| !l.is_empty());
-        let said = lines.filter(|l| !l.starts_with("Pane is dead"));
-        said.last().map(str::to_string)
+        let mut said = lines.filter(|l| !l.starts_with("Pane is dead"));
+        said.next_back().map(str::to_string)
     }
 
     /// Runs `body` in the server if the pane can be typed into, is the one that
@@ -320,6 +329,14 @@ impl Pane {
             Called::NotRun(why) => Typed::Refused(why),
             Called::Silent => Typed::Silent,
         }
+    }
+}
+
+/// The command that ends copy mode and its like, which keep keys from the agent.
+fn leave_modes(pane: &str) -> String {
+    match mutant::is("tmux-enter-is-a-key") {
+        true => String::new(),
+        false => format!("copy-mode -q -t {pane} ;"),
     }
 }
 

@@ -216,3 +216,60 @@ fn r6_2_a_frozen_server_is_waited_for_and_nothing_comes_twice() {
     assert_eq!(counts.len(), 4, "{counts:?}");
     assert!(counts.values().all(|n| *n == 1), "{counts:?}");
 }
+
+/// R6.2: Given a call that pastes, asked of a server that is frozen, so that its poller gave it up and
+/// was told nothing; when the server goes on and a second call for the same delivery comes; then only
+/// one of the two pastes.
+#[test]
+fn r6_2_of_two_calls_for_one_delivery_one_pastes() {
+    use idempoll::sinks::tmux::client::{Called, Client};
+    use idempoll::sinks::tmux::pane::{self, Seen, Typed};
+    if !able() {
+        return;
+    }
+    let world = World::logging();
+    let place = &world.place;
+    world.item(7, &[]);
+    world.once();
+    place.until("it arrived", || {
+        pastes(&world.keys(7)).is_ok_and(|p| p.len() == 1)
+    });
+    let client = Client {
+        socket: place.state().join("tmux/agent.sock"),
+        secret_vars: Vec::new(),
+    };
+    let mark = "@idempoll-d-comment-2f1";
+    let Seen::Panes(panes) = pane::look(&client, mark) else {
+        panic!("no panes")
+    };
+    let staged = || client.call(&["load-buffer", "-b", "late", "-"], b"late text");
+    assert!(matches!(staged(), Called::Done(_)));
+    let server = world.server.pid().expect("a server").to_string();
+    let signal = |name: &str| {
+        let sent = std::process::Command::new("kill")
+            .args(["-s", name, &server])
+            .status();
+        assert!(sent.expect("kill").success());
+    };
+    signal("STOP");
+    let late = panes[0].paste(&client, mark, "late", true);
+    signal("CONT");
+    assert_eq!(late, Typed::Silent);
+    // The one before may have taken the buffer with it.
+    place.until("it is staged again", || matches!(staged(), Called::Done(_)));
+    let second = panes[0].paste(&client, mark, "late", true);
+    assert!(
+        matches!(second, Typed::Refused(_) | Typed::Done),
+        "{second:?}"
+    );
+    // What comes after them arrives after them.
+    assert!(matches!(staged(), Called::Done(_)));
+    let last = panes[0].paste(&client, "@idempoll-d-comment-2f2", "late", true);
+    assert_eq!(last, Typed::Done);
+    let mut texts = Vec::new();
+    place.until("the last one arrived", || {
+        texts = pastes(&world.keys(7)).unwrap_or_default();
+        texts.len() >= 3
+    });
+    assert_eq!(texts.len(), 3, "{texts:?}");
+}

@@ -178,7 +178,7 @@ pub const TMUX: Place = Place {
         key("ready_seconds", "number", "3, or 60 with `ready_text`"),
         key("idle_text", "text", "none"),
         key("template_file", "path", "the built-in one"),
-        key("enter_seconds", "number", "0.5"),
+        key("enter_seconds", "number", "1"),
         key(
             "submit_check",
             "\"receipt\", \"none\" or list of texts",

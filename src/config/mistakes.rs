@@ -1,7 +1,7 @@
 //! Tests: what a good config gives, and what each mistake in one is answered.
 
 use super::checked::{App, Config, OnClose, Provider, Sink, Submit, TokenFrom};
-use super::keys::{APP, PLACES};
+use super::keys::{self, APP, PLACES};
 use super::{Env, Overrides, rules};
 use crate::engine::access::Backlog;
 use crate::error::Error;
@@ -187,9 +187,11 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
     assert_eq!(exec.timeout, Duration::from_millis(2500));
     for place in PLACES {
         for key in place.keys {
-            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's.
+            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's, and
+            // `a_tmux_sink_gets_what_its_keys_say` those of that sink.
             let also = ["path", "token_env", "token_command", "app"].contains(&key.name)
-                || APP.has(key.name);
+                || APP.has(key.name)
+                || keys::TMUX.has(key.name);
             assert!(
                 also || FULL.contains(&format!("\n  \"{}\":", key.name))
                     || FULL.contains(&format!("  \"{}\":", key.name)),
@@ -628,7 +630,7 @@ fn a_tmux_sink_gets_what_its_keys_say() {
         (None, Duration::from_secs(3))
     );
     assert_eq!((small.idle_text, small.template_file), (None, None));
-    assert_eq!(small.enter, Duration::from_millis(500));
+    assert_eq!(small.enter, Duration::from_secs(1));
     assert_eq!(
         (small.submit, small.on_close),
         (Submit::Receipt, OnClose::End)
@@ -639,7 +641,7 @@ fn a_tmux_sink_gets_what_its_keys_say() {
         TMUX,
         "[\"./agent\"]",
         "[\"agent\", \"{prompt_file}\"], \"workdir\": \"w/{owner}/{repo}\", \"create_workdir\": true, \"socket\": \"s\",
-          \"ready_text\": \"ok\", \"idle_text\": \">\", \"template_file\": \"t\", \"enter_seconds\": 0,
+          \"ready_text\": \"ok\", \"ready_seconds\": 7, \"idle_text\": \">\", \"template_file\": \"t\", \"enter_seconds\": 0,
           \"submit_check\": [\"./taken\"], \"on_close\": \"tell\", \"max_sessions\": 2, \"quiet_seconds\": 1.5",
     ));
     assert_eq!(full.command, ["agent", "{prompt_file}"]);
@@ -650,7 +652,7 @@ fn a_tmux_sink_gets_what_its_keys_say() {
     assert_eq!(full.socket, Path::new("/etc/i/s"));
     assert_eq!(
         (full.ready_text.as_deref(), full.ready),
-        (Some("ok"), Duration::from_secs(60))
+        (Some("ok"), Duration::from_secs(7))
     );
     assert_eq!(full.idle_text.as_deref(), Some(">"));
     assert_eq!(full.template_file.as_deref(), Some(Path::new("/etc/i/t")));

@@ -47,7 +47,7 @@ impl Rules<'_> {
             Some(spot) => self.path(&spot).map(Some),
             None => Some(None),
         };
-        let enter = seconds("enter_seconds", keys::ENTER, 0.5);
+        let enter = seconds("enter_seconds", keys::ENTER, 1.0);
         let submit = match section.get("submit_check") {
             Some(spot) if spot.is_text() => match spot.text()?.as_str() {
                 "receipt" => Some(Submit::Receipt),

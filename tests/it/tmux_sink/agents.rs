@@ -13,14 +13,14 @@ fn ids(texts: &[String]) -> Vec<String> {
         .collect()
 }
 
-/// C064: Given an agent that ignores Enter for 300 ms after a paste; when texts are delivered with the
-/// defaults; then each is submitted, once.
+/// C064: Given an agent that ignores Enter for 300 ms after a paste; when texts are delivered and Enter
+/// comes later than that; then each is submitted, once.
 #[test]
 fn c064_enter_comes_after_an_agents_deaf_moment() {
     if !able() {
         return;
     }
-    let world = World::fake("--deaf 300", &json!({}));
+    let world = World::fake("--deaf 300", &json!({ "enter_seconds": 2 }));
     world.item(7, &["one", "two"]);
     world.once();
     world

@@ -1,7 +1,7 @@
 //! Sessions: found again, never mistaken, outliving the poller, made again when they are lost.
 
 use super::world::{Server, World, able, delivery_of, fake, logger, pastes};
-use crate::world::program::{binary, lives};
+use crate::world::program::{binary, children, lives};
 use serde_json::{Value, json};
 use std::fs;
 use std::process::{Command, Stdio};
@@ -123,18 +123,11 @@ fn c063_a_shell_left_behind_is_not_typed_into() {
     world.once();
     until_arrived(&world, 7, 1);
     let (pane, pid, _) = world.server.agent(7).expect("the agent");
-    let agent = Command::new("pgrep")
-        .args(["-P", &pid.to_string()])
-        .output()
-        .expect("pgrep");
-    let agent = String::from_utf8_lossy(&agent.stdout).trim().to_string();
-    assert!(
-        Command::new("kill")
-            .arg(&agent)
-            .status()
-            .expect("kill")
-            .success()
-    );
+    let [(agent, _)] = children(pid)[..] else {
+        panic!("one child: {:?}", children(pid))
+    };
+    let ended = Command::new("kill").arg(agent.to_string()).status();
+    assert!(ended.expect("kill").success());
     let words = || fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     world
         .place

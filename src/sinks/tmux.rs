@@ -11,6 +11,7 @@
 
 pub mod client;
 mod course;
+mod making;
 pub mod pane;
 pub mod prompt;
 pub mod session;

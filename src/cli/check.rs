@@ -1,18 +1,23 @@
 //! `idempoll check`: whether the config, and what it names on this machine, would work.
 //!
-//! Nothing is changed. No command is run and no tracker is asked, but with `--online`.
+//! Nothing is changed. No command of the config is run and no tracker is asked, but with `--online`.
 
 use super::args::{Check, Global};
 use super::out::Out;
-use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
+use crate::config::checked::{
+    Config, Exec, GitHub, Provider, Sink, Source, Submit, Tmux, TokenFrom,
+};
 use crate::config::secret::Secret;
 use crate::daemon::clock;
 use crate::daemon::lifecycle::lacking;
 use crate::daemon::places::{check_state_dir, shared_with_others};
+use crate::engine::item::ItemRef;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::providers::github;
 use crate::providers::github::inspect::inspect;
+use crate::sinks::tmux::client::{Client, Fault};
+use crate::sinks::tmux::{self, prompt};
 use crate::store::{Layout, hosts};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -76,8 +81,10 @@ impl Report {
                 .push(format!("source   {name}: {what} -> {to}"));
         }
         for (name, sink) in &config.sinks {
-            let Sink::Exec(exec) = sink;
-            report.exec(name, exec);
+            match sink {
+                Sink::Exec(exec) => report.exec(name, exec),
+                Sink::Tmux(tmux) => report.tmux(config, name, tmux),
+            }
         }
         report
     }
@@ -200,6 +207,93 @@ impl Report {
             "sink     {name}: exec {found}, at most {} s",
             exec.timeout.as_secs_f64()
         ));
+    }
+}
+
+impl Report {
+    /// What a `tmux` sink needs: tmux, its socket's directory, the command, the template, and
+    /// a directory for each source that names all of it. Nothing is started.
+    fn tmux(&mut self, config: &Config, name: &str, tmux: &Tmux) {
+        let whose = format!("sink '{name}'");
+        let version = match program("tmux") {
+            Ok(_) => {
+                let told = tmux::client::version();
+                let faults = told.as_deref().ok().and_then(tmux::client::faults);
+                match (&told, faults) {
+                    (Err(why), _) => self.problems.push(format!("{whose}: {why}")),
+                    (_, Some(Fault::TooOld(why))) => self.problems.push(format!("{whose}: {why}")),
+                    (_, Some(Fault::Known(what))) => {
+                        self.lines.push(format!("warning: {whose}: {what}"));
+                    }
+                    (Ok(_), None) => {}
+                }
+                told.unwrap_or_else(|_| "tmux".into())
+            }
+            Err(why) => {
+                self.problem(whose.clone(), Path::new("tmux"), why);
+                "tmux".to_string()
+            }
+        };
+        let client = Client {
+            socket: tmux.socket.clone(),
+            secret_vars: Vec::new(),
+        };
+        if let Err(why) = client.is_ours() {
+            self.problems.push(format!("{whose}, socket: {why}"));
+        }
+        let mut commands = vec![("command", &tmux.command)];
+        if let Submit::Command(words) = &tmux.submit {
+            commands.push(("submit_check", words));
+        }
+        for (key, words) in commands {
+            if let Err(why) = program(&words[0]) {
+                self.problem(format!("{whose}, {key}"), Path::new(&words[0]), why);
+            }
+        }
+        let template = tmux::template(tmux.template_file.as_deref());
+        if let Err(why) = template.and_then(|text| prompt::check(&text)) {
+            self.problems.push(format!("{whose}, template_file: {why}"));
+        }
+        for source in config
+            .sources
+            .iter()
+            .filter(|s| s.sinks.iter().any(|n| n == name))
+        {
+            self.workdir(&whose, source, tmux);
+        }
+        self.lines.push(format!(
+            "sink     {name}: {version}, {} at {}",
+            tmux.command[0],
+            tmux.socket.display()
+        ));
+    }
+
+    fn workdir(&mut self, whose: &str, source: &Source, tmux: &Tmux) {
+        let paths: Vec<(&str, String)> = match &source.provider {
+            Provider::Dir(_) => vec![("dir", source.name.clone())],
+            Provider::GitHub(github) => {
+                let repos = github.repos.iter();
+                repos.map(|(o, r)| ("github", format!("{o}/{r}"))).collect()
+            }
+        };
+        for (provider, path) in paths {
+            let item = ItemRef {
+                provider: provider.into(),
+                host: None,
+                path,
+                number: 0,
+            };
+            match tmux::expand(&tmux.workdir, &source.name, &item) {
+                Err(why) => self.problems.push(format!("{whose}: {why}")),
+                // One for each item is there when the item is.
+                Ok(_) if tmux.create_workdir || tmux.workdir.contains("{number}") => {}
+                Ok(dir) => {
+                    if let Err(why) = list(Path::new(&dir)) {
+                        self.problem(format!("{whose}, workdir"), Path::new(&dir), why);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) fn run(args: &Init, out: &mut Out) -> Result<Exit, Error> {
     } else {
         args.path.clone()
     };
-    write_new(&path, &starter(&args.provider))?;
+    write_new(&path, &starter(&args.provider, &args.sink))?;
     out.line(format_args!("wrote {}", path.display()));
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir.to_path_buf(),
@@ -39,10 +39,11 @@ pub(super) fn run(args: &Init, out: &mut Out) -> Result<Exit, Error> {
         ));
         out.line("and deliver it:");
         out.line(format_args!("  idempoll start --once{at}"));
-        out.line(format_args!(
-            "  cat {}",
-            quoted(&dir.join("delivered.jsonl"))
-        ));
+        let delivered = match args.sink.as_str() {
+            "tmux" => "delivered.txt",
+            _ => "delivered.jsonl",
+        };
+        out.line(format_args!("  cat {}", quoted(&dir.join(delivered))));
     } else {
         out.line(format_args!(
             "Write your repositories and logins into it, set GITHUB_TOKEN, then:"
@@ -92,13 +93,19 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// The config to start from, with a source of `provider` and an `exec` sink.
-fn starter(provider: &str) -> String {
+/// The config to start from, with a source of `provider` and a sink of the type `sink`.
+fn starter(provider: &str, sink: &str) -> String {
     let source = match provider {
         "github" => GITHUB_SOURCE,
         _ => DIR_SOURCE,
     };
-    START.replace("SOURCE", source.trim_end())
+    let sink = match sink {
+        "tmux" => TMUX_SINK,
+        _ => EXEC_SINK,
+    };
+    START
+        .replace("SOURCE", source.trim_end())
+        .replace("SINK", sink.trim_end())
 }
 
 const START: &str = r#"// What every key means: docs/config.md. Is it right? idempoll check
@@ -120,6 +127,12 @@ SOURCE
   ],
 
   "sinks": {
+SINK
+  }
+}
+"#;
+
+const EXEC_SINK: &str = r#"
     // Runs a command for each event, with the event as JSON on its standard
     // input. This one keeps them in a file; put your own program here.
     "agent": {
@@ -127,8 +140,17 @@ SOURCE
       "command": ["sh", "-c", "cat >> delivered.jsonl; echo >> delivered.jsonl"],
       "timeout_seconds": 1800
     }
-  }
-}
+"#;
+
+const TMUX_SINK: &str = r#"
+    // A tmux session for each item, with this command in it. The event is pasted
+    // into it as text; `idempoll show` says how to look on. Put your agent here.
+    "agent": {
+      "type": "tmux",
+      "command": ["sh", "-c", "cat >> delivered.txt"],
+      // "workdir": "/srv/{owner}/{repo}",
+      "ready_seconds": 3
+    }
 "#;
 
 const DIR_SOURCE: &str = r#"
@@ -165,10 +187,14 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn init(provider: &str, path: PathBuf) -> Result<String, Error> {
+        init_with(provider, "exec", path)
+    }
+
+    fn init_with(provider: &str, sink: &str, path: PathBuf) -> Result<String, Error> {
         let (mut out, bytes) = captured();
         let args = Init {
             provider: provider.into(),
-            sink: "exec".into(),
+            sink: sink.into(),
             path,
         };
         run(&args, &mut out)?;
@@ -178,9 +204,12 @@ mod tests {
 
     #[test]
     fn the_config_it_writes_is_right_for_every_provider() {
-        for (provider, _) in keys::PROVIDERS {
+        let all = keys::PROVIDERS
+            .iter()
+            .flat_map(|p| keys::SINK_TYPES.iter().map(|s| (p.0, s.0)));
+        for (provider, sink) in all {
             let dir = Scratch::new();
-            let said = init(provider, dir.join("c.json")).expect("it writes");
+            let said = init_with(provider, sink, dir.join("c.json")).expect("it writes");
             assert!(said.contains(&format!("wrote {}", dir.join("c.json").display())));
             let overrides = Overrides {
                 state_dir: Some(dir.join("state")),

@@ -12,6 +12,7 @@ use crate::engine::time::Time;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::sinks::receipt;
+use crate::sinks::tmux::session::{Note, attach, read_note};
 use crate::store::{Layout, Reader};
 use serde::Serialize;
 
@@ -47,8 +48,22 @@ struct Sheet {
     delivered: u64,
     /// When the last one was.
     last_delivery_at: Option<Time>,
+    /// Its tmux sessions, as they were when they were last made.
+    sessions: Vec<Session>,
     /// Every event ever seen, in the order it was first seen, once for each sink it is known of.
     deliveries: Vec<Line>,
+}
+
+/// A tmux session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Session {
+    /// The sink it is of.
+    sink: String,
+    /// What is known of it.
+    #[serde(flatten)]
+    note: Note,
+    /// The command that shows it.
+    attach: String,
 }
 
 /// One event for one sink.
@@ -135,6 +150,18 @@ fn sheet(layout: &Layout, slug: &Slug, record: &Record) -> Sheet {
         gave_up: record.gave_up(),
         delivered: record.delivered(),
         last_delivery_at: record.last_delivery_at(),
+        sessions: record
+            .sinks
+            .keys()
+            .filter_map(|sink| {
+                let note = read_note(&layout.runs(), slug, sink)?;
+                Some(Session {
+                    sink: sink.clone(),
+                    attach: attach(&note),
+                    note,
+                })
+            })
+            .collect(),
         deliveries: record
             .known
             .entries()
@@ -255,6 +282,12 @@ fn print(sheet: &Sheet, now: Time, out: &mut Out) {
         "{since}; {} delivered, {} pending, {} given up",
         sheet.delivered, sheet.pending, sheet.gave_up
     ));
+    for session in &sheet.sessions {
+        out.line(format_args!(
+            "session in {}: {}",
+            session.sink, session.attach
+        ));
+    }
     if sheet.deliveries.is_empty() {
         return;
     }

@@ -130,6 +130,8 @@ impl fmt::Display for TokenFrom {
 pub enum Sink {
     /// A command run per event.
     Exec(Exec),
+    /// A tmux session per item.
+    Tmux(Tmux),
 }
 
 /// A command run per event.
@@ -143,4 +145,58 @@ pub struct Exec {
     pub workdir: PathBuf,
     /// How long it may run.
     pub timeout: Duration,
+}
+
+/// A tmux session per item, with a command in it that is typed to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tmux {
+    /// The command and its arguments, as for [`Exec`]. `{prompt_file}` in an argument stands
+    /// for a file with the prompt.
+    pub command: Vec<String>,
+    /// The directory it runs in; absolute; may hold `{source}`, `{owner}`, `{repo}`, `{number}`.
+    pub workdir: String,
+    /// Whether that is made when it is not there.
+    pub create_workdir: bool,
+    /// The server's socket; absolute; at most [`super::keys::SOCKET_LENGTH`] bytes.
+    pub socket: PathBuf,
+    /// A text the screen shows when the agent is ready.
+    pub ready_text: Option<String>,
+    /// How long a new agent takes; with `ready_text`, how long that is waited for.
+    pub ready: Duration,
+    /// A text before the cursor when nothing stands on the agent's input line.
+    pub idle_text: Option<String>,
+    /// The template of what is pasted.
+    pub template_file: Option<PathBuf>,
+    /// From the paste to Enter.
+    pub enter: Duration,
+    /// When what was pasted counts as submitted.
+    pub submit: Submit,
+    /// What becomes of the session when the item has ended.
+    pub on_close: OnClose,
+    /// The most sessions with a living agent in them.
+    pub max_sessions: usize,
+    /// For how long nobody must have typed in the session; zero asks for nothing.
+    pub quiet: Duration,
+}
+
+/// When what was pasted counts as submitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Submit {
+    /// When tmux took paste and Enter in one go.
+    None,
+    /// When tmux took the paste and, a moment later, Enter.
+    Receipt,
+    /// When this command says that the agent took it.
+    Command(Vec<String>),
+}
+
+/// What becomes of a session when its item has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnClose {
+    /// The agent is ended.
+    End,
+    /// Nothing.
+    Keep,
+    /// The agent is told.
+    Tell,
 }

@@ -15,6 +15,16 @@ pub const RETRY_PAUSE: RangeInclusive<f64> = 0.0..=3600.0;
 pub const DRAIN: RangeInclusive<f64> = 1.0..=3600.0;
 /// Allowed `timeout_seconds`: up to a week.
 pub const TIMEOUT: RangeInclusive<f64> = 0.1..=604_800.0;
+/// Allowed `ready_seconds`.
+pub const READY: RangeInclusive<f64> = 0.0..=3600.0;
+/// Allowed `enter_seconds`.
+pub const ENTER: RangeInclusive<f64> = 0.0..=60.0;
+/// Allowed `quiet_seconds`.
+pub const QUIET: RangeInclusive<f64> = 0.0..=86_400.0;
+/// Allowed `max_sessions`.
+pub const SESSIONS: RangeInclusive<u64> = 1..=1000;
+/// The longest path of a socket, in bytes; the kernel takes 107.
+pub const SOCKET_LENGTH: usize = 100;
 /// Allowed `sweep_minutes`: up to a week.
 pub const SWEEP: RangeInclusive<u64> = 5..=10_080;
 /// Allowed `installation_id`: what JSON can say exactly.
@@ -141,7 +151,7 @@ pub const APP: Place = Place {
 pub const SINK: Place = Place {
     what: "a sink",
     heading: "A sink",
-    keys: &[key("type", "\"exec\"", "required")],
+    keys: &[key("type", "\"exec\" or \"tmux\"", "required")],
 };
 
 /// A sink with `"type": "exec"`.
@@ -155,14 +165,39 @@ pub const EXEC: Place = Place {
     ],
 };
 
+/// A sink with `"type": "tmux"`.
+pub const TMUX: Place = Place {
+    what: "a 'tmux' sink",
+    heading: "Type `tmux`",
+    keys: &[
+        key("command", "list of texts", "required"),
+        key("workdir", "path", "the config file's directory"),
+        key("create_workdir", "true or false", "false"),
+        key("socket", "path", "`tmux/NAME.sock` in the state directory"),
+        key("ready_text", "text", "none"),
+        key("ready_seconds", "number", "3, or 60 with `ready_text`"),
+        key("idle_text", "text", "none"),
+        key("template_file", "path", "the built-in one"),
+        key("enter_seconds", "number", "1"),
+        key(
+            "submit_check",
+            "\"receipt\", \"none\" or list of texts",
+            "\"receipt\"",
+        ),
+        key("on_close", "\"end\", \"keep\" or \"tell\"", "\"end\""),
+        key("max_sessions", "whole number", "8"),
+        key("quiet_seconds", "number", "0"),
+    ],
+};
+
 /// All places, in the order of `docs/config.md`.
-pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC];
+pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC, TMUX];
 
 /// The providers there are, with their own keys.
 pub const PROVIDERS: &[(&str, Place)] = &[("dir", DIR), ("github", GITHUB)];
 
 /// The types of sinks there are, with their own keys.
-pub const SINK_TYPES: &[(&str, Place)] = &[("exec", EXEC)];
+pub const SINK_TYPES: &[(&str, Place)] = &[("exec", EXEC), ("tmux", TMUX)];
 
 impl Place {
     /// Whether it has a key of that name.
@@ -226,6 +261,7 @@ mod tests {
             ("/$defs/github", &[SOURCE, GITHUB]),
             ("/$defs/app", &[APP]),
             ("/$defs/exec", &[SINK, EXEC]),
+            ("/$defs/tmux", &[SINK, TMUX]),
         ] {
             let object = schema.pointer(pointer).expect(pointer);
             let properties = object["properties"].as_object().expect(pointer);

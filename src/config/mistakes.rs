@@ -1,7 +1,7 @@
 //! Tests: what a good config gives, and what each mistake in one is answered.
 
-use super::checked::{App, Config, Provider, Sink, TokenFrom};
-use super::keys::{APP, PLACES};
+use super::checked::{App, Config, OnClose, Provider, Sink, Submit, TokenFrom};
+use super::keys::{self, APP, PLACES};
 use super::{Env, Overrides, rules};
 use crate::engine::access::Backlog;
 use crate::error::Error;
@@ -125,7 +125,9 @@ fn a_small_config_gets_the_documented_defaults() {
         panic!("it is a dir source");
     };
     assert_eq!(dir.path, Path::new("/etc/i/inbox"));
-    let Sink::Exec(exec) = &config.sinks["agent"];
+    let Sink::Exec(exec) = &config.sinks["agent"] else {
+        panic!("it is an exec sink");
+    };
     assert_eq!(exec.command, ["/etc/i/on-event", "x"]);
     assert_eq!(exec.workdir, Path::new("/etc/i"));
     assert_eq!(exec.timeout, Duration::from_secs(1800));
@@ -177,15 +179,19 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
     );
     assert_eq!(github.ca_file.as_deref(), Some(Path::new("/etc/i/ca.pem")));
     assert_eq!(github.sweep, Duration::from_secs(300));
-    let Sink::Exec(exec) = &config.sinks["agent"];
+    let Sink::Exec(exec) = &config.sinks["agent"] else {
+        panic!("it is an exec sink");
+    };
     assert_eq!(exec.command, ["/etc/i/on-event", "", "a\nb"]);
     assert_eq!(exec.workdir, Path::new("/srv"));
     assert_eq!(exec.timeout, Duration::from_millis(2500));
     for place in PLACES {
         for key in place.keys {
-            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's.
+            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's, and
+            // `a_tmux_sink_gets_what_its_keys_say` those of that sink.
             let also = ["path", "token_env", "token_command", "app"].contains(&key.name)
-                || APP.has(key.name);
+                || APP.has(key.name)
+                || keys::TMUX.has(key.name);
             assert!(
                 also || FULL.contains(&format!("\n  \"{}\":", key.name))
                     || FULL.contains(&format!("  \"{}\":", key.name)),
@@ -506,7 +512,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("\"token_env\": \"T\"", "\"installation_id\": 2", "5:67: sources[0].installation_id: 'installation_id' belongs to an app, not to a 'github' source"),
     // a sink
     ("\"type\": \"exec\", ", "", "9:14: sinks.agent.type: is missing"),
-    ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec"),
+    ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec, tmux"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"url\": \"x\"", "9:32: sinks.agent.url: unknown key 'url'"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"timeout\": 5", "9:32: sinks.agent.timeout: unknown key 'timeout'; did you mean 'timeout_seconds'?"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"timeout_seconds\": 0", "9:51: sinks.agent.timeout_seconds: 0 is not between 0.1 and 604800"),
@@ -569,7 +575,7 @@ fn everything_wrong_is_reported_at_once_in_the_order_of_the_file() {
          /etc/i/c.json:5:54: sources[0].repos[0]: 'octo' is not of the form owner/repo\n\
          /etc/i/c.json:6:5: sources[1].path: is missing\n\
          /etc/i/c.json:6:43: sources[1].pth: unknown key 'pth'; did you mean 'path'?\n\
-         /etc/i/c.json:9:24: sinks.agent.type: unknown type 'smtp'; known: exec"
+         /etc/i/c.json:9:24: sinks.agent.type: unknown type 'smtp'; known: exec, tmux"
     );
 }
 
@@ -591,4 +597,129 @@ fn r7_1_an_empty_list_of_the_authorized_is_warned_about() {
         let (_, warnings) = check(&edit(GOOD, from, to)).expect("it is allowed");
         assert_eq!(warnings, [*warning]);
     }
+}
+
+const TMUX: &str = r#"{
+  "state_dir": "/s",
+  "authorized_users": ["octocat"],
+  "sources": [{ "name": "inbox", "provider": "dir", "path": "inbox", "sinks": ["agent"] }],
+  "sinks": { "agent": { "type": "tmux", "command": ["./agent"] } }
+}
+"#;
+
+/// Given a small `tmux` sink, and one with every key; when they are read; then the defaults are the
+/// documented ones, and every key has its effect.
+#[test]
+fn a_tmux_sink_gets_what_its_keys_say() {
+    let sink = |text: &str| {
+        let (config, _) = check(text).expect("it is right");
+        match &config.sinks["agent"] {
+            Sink::Tmux(tmux) => tmux.clone(),
+            other => panic!("{other:?}"),
+        }
+    };
+    let small = sink(TMUX);
+    assert_eq!(small.command, ["/etc/i/agent"]);
+    assert_eq!(
+        (small.workdir.as_str(), small.create_workdir),
+        ("/etc/i", false)
+    );
+    assert_eq!(small.socket, Path::new("/s/tmux/agent.sock"));
+    assert_eq!(
+        (small.ready_text, small.ready),
+        (None, Duration::from_secs(3))
+    );
+    assert_eq!((small.idle_text, small.template_file), (None, None));
+    assert_eq!(small.enter, Duration::from_secs(1));
+    assert_eq!(
+        (small.submit, small.on_close),
+        (Submit::Receipt, OnClose::End)
+    );
+    assert_eq!((small.max_sessions, small.quiet), (8, Duration::ZERO));
+
+    let full = sink(&edit(
+        TMUX,
+        "[\"./agent\"]",
+        "[\"agent\", \"{prompt_file}\"], \"workdir\": \"w/{owner}/{repo}\", \"create_workdir\": true, \"socket\": \"s\",
+          \"ready_text\": \"ok\", \"ready_seconds\": 7, \"idle_text\": \">\", \"template_file\": \"t\", \"enter_seconds\": 0,
+          \"submit_check\": [\"./taken\"], \"on_close\": \"tell\", \"max_sessions\": 2, \"quiet_seconds\": 1.5",
+    ));
+    assert_eq!(full.command, ["agent", "{prompt_file}"]);
+    assert_eq!(
+        (full.workdir.as_str(), full.create_workdir),
+        ("/etc/i/w/{owner}/{repo}", true)
+    );
+    assert_eq!(full.socket, Path::new("/etc/i/s"));
+    assert_eq!(
+        (full.ready_text.as_deref(), full.ready),
+        (Some("ok"), Duration::from_secs(7))
+    );
+    assert_eq!(full.idle_text.as_deref(), Some(">"));
+    assert_eq!(full.template_file.as_deref(), Some(Path::new("/etc/i/t")));
+    assert_eq!(full.enter, Duration::ZERO);
+    assert_eq!(full.submit, Submit::Command(vec!["/etc/i/taken".into()]));
+    assert_eq!(full.on_close, OnClose::Tell);
+    assert_eq!(
+        (full.max_sessions, full.quiet),
+        (2, Duration::from_millis(1500))
+    );
+}
+
+#[test]
+fn a_mistake_in_a_tmux_sink_is_named() {
+    let long = "x".repeat(100);
+    let same = "\"command\": [\"a\"], \"socket\": \"/s/tmux/AGENT2.sock\" }, \"AGENT2\": { \"type\": \"tmux\", \"command\": [\"a\"]";
+    for (keys, wanted) in [
+        (
+            "\"command\": [\"a\"], \"socket\": \"LONG\"",
+            "sinks.agent.socket: the socket /etc/i/LONG has a path of 107 bytes, and 100 are the most",
+        ),
+        (
+            same,
+            "sinks.AGENT2: the sink 'agent' has the same socket; each needs a server of its own",
+        ),
+        (
+            "\"command\": [\"a\"], \"workdir\": \"/x/{title}\"",
+            "sinks.agent.workdir: unknown {title}; known: {source}, {owner}, {repo}, {number}",
+        ),
+        (
+            "\"command\": [\"a\"], \"on_close\": \"kill\"",
+            "sinks.agent.on_close: must be \"end\", \"keep\" or \"tell\", not 'kill'",
+        ),
+        (
+            "\"command\": [\"a\"], \"submit_check\": \"yes\"",
+            "sinks.agent.submit_check: must be \"receipt\", \"none\" or a command as a list of texts",
+        ),
+        (
+            "\"command\": [\"a\"], \"max_sessions\": 0",
+            "sinks.agent.max_sessions: 0 is not between 1 and 1000",
+        ),
+        (
+            "\"command\": [\"a\"], \"ready\": 1",
+            "sinks.agent.ready: unknown key 'ready'",
+        ),
+        (
+            "\"command\": [\"a\"], \"timeout_seconds\": 1",
+            "sinks.agent.timeout_seconds: 'timeout_seconds' belongs to an 'exec' sink, not to a 'tmux' sink",
+        ),
+        ("\"workdir\": \"/x\"", "sinks.agent.command: is missing"),
+    ] {
+        let text = edit(
+            TMUX,
+            "\"command\": [\"./agent\"]",
+            &keys.replace("LONG", &long),
+        );
+        let said = message(&text);
+        assert!(
+            said.contains(&wanted.replace("LONG", &long)),
+            "{wanted}\nin {said}"
+        );
+    }
+    let text = edit(TMUX, "\"/s\"", &format!("\"/{long}\""));
+    let said = message(&text);
+    assert!(
+        said.contains("sinks.agent: the socket /xxx")
+            && said.contains("name a shorter one as 'socket'"),
+        "{said}"
+    );
 }

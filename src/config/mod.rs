@@ -20,6 +20,7 @@ mod scope;
 pub mod secret;
 mod source;
 mod spot;
+mod tmux;
 mod url;
 mod values;
 mod watched;

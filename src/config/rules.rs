@@ -116,7 +116,7 @@ impl<'r> Rules<'r> {
         let sources = top
             .need("sources")
             .and_then(|list| self.sources(&list, &names, &policy));
-        let sinks = sinks.map(|s| self.sinks(&s));
+        let sinks = sinks.map(|s| self.sinks(&s, state_dir.as_deref()));
 
         let state_dir = state_dir?;
         Some(Config {
@@ -169,8 +169,9 @@ impl<'r> Rules<'r> {
         sources.into_iter().collect()
     }
 
-    fn sinks(&self, section: &Section) -> BTreeMap<String, Sink> {
+    fn sinks(&self, section: &Section, state_dir: Option<&Path>) -> BTreeMap<String, Sink> {
         let mut names = Names::default();
+        let mut sockets = BTreeMap::new();
         let mut sinks = BTreeMap::new();
         for (name, spot) in section.keys() {
             names.check(&spot, name);
@@ -182,9 +183,12 @@ impl<'r> Rules<'r> {
                     .and_then(|spot| one_of(&spot, "type", SINK_TYPES));
                 match kind {
                     Some((_, own)) => s.only(&[keys::SINK, own]),
-                    None => s.only(&[keys::EXEC, keys::SINK]),
+                    None => s.only(&[keys::EXEC, keys::TMUX, keys::SINK]),
                 }
-                kind.and_then(|_| self.exec(&s)).map(Sink::Exec)
+                match kind?.0 {
+                    "tmux" => self.tmux(&s, name, state_dir, &mut sockets).map(Sink::Tmux),
+                    _ => self.exec(&s).map(Sink::Exec),
+                }
             });
             if let Some(sink) = sink {
                 sinks.insert(name.to_string(), sink);

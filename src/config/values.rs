@@ -89,7 +89,7 @@ impl Rules<'_> {
         self.at_base(spot, &text)
     }
 
-    fn at_base(&self, spot: &Spot, text: &str) -> Option<PathBuf> {
+    pub(super) fn at_base(&self, spot: &Spot, text: &str) -> Option<PathBuf> {
         if text == "~" || text.starts_with("~/") {
             spot.wrong("'~' is not expanded here; write the directory out");
             return None;

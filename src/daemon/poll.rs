@@ -288,6 +288,10 @@ impl Poller<'_> {
         select! {
             recv(self.life.dispatch.back()) -> settled => {
                 if let Ok(s) = settled {
+                    let sink = self.life.dispatch.sink(&s.sink);
+                    for news in sink.map(|sink| sink.news()).unwrap_or_default() {
+                        self.warn(news);
+                    }
                     self.tell(Fact::Settled { slug: s.slug, sink: s.sink, outcome: s.outcome });
                 }
             }

@@ -66,6 +66,22 @@ impl Stat {
     }
 }
 
+/// The command line of the process that leads the group in front in the terminal of `pid`.
+/// What is not UTF-8 in it is replaced.
+#[must_use]
+pub fn foreground(pid: Pid) -> Option<Vec<String>> {
+    let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let rest = line.rsplit(|b| *b == b')').next()?;
+    // After the name: state, parent, group, session, terminal, the group in front.
+    let mut fields = str::from_utf8(rest).ok()?.split_ascii_whitespace().skip(5);
+    let leader: u32 = fields.next()?.parse().ok()?;
+    let words = fs::read(format!("/proc/{leader}/cmdline")).ok()?;
+    let words = words.strip_suffix(b"\0").unwrap_or(&words);
+    let text = |word: &[u8]| String::from_utf8_lossy(word).into_owned();
+    let words: Vec<String> = words.split(|b| *b == 0).map(text).collect();
+    (words != [""]).then_some(words)
+}
+
 /// Whether `/proc` is mounted and tells this process about itself.
 #[must_use]
 pub fn is_mounted() -> bool {

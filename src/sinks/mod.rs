@@ -9,6 +9,7 @@ pub mod child;
 pub mod exec;
 pub mod receipt;
 pub mod runner;
+pub mod tmux;
 
 use crate::config::checked;
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
@@ -27,6 +28,9 @@ pub fn open(sink: &checked::Sink, runs_dir: &Path, secret_vars: &[String]) -> Bo
             runs_dir: runs_dir.to_path_buf(),
             secret_vars: secret_vars.to_vec(),
         }),
+        checked::Sink::Tmux(settings) => {
+            Box::new(tmux::Tmux::new(settings.clone(), runs_dir, secret_vars))
+        }
     }
 }
 
@@ -46,4 +50,9 @@ pub trait Sink: Send + Sync {
 
     /// Forgets what was kept of the tries of a delivery resolved long ago.
     fn forget(&self, delivery: &Delivery);
+
+    /// What happened that people should hear about, each told once.
+    fn news(&self) -> Vec<String> {
+        Vec::new()
+    }
 }

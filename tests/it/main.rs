@@ -36,4 +36,5 @@ mod restarts;
 mod rooms;
 mod stopping;
 mod surroundings;
+mod tmux_sink;
 mod world;

@@ -1,10 +1,13 @@
 //! `idempoll check`: whether the config, and what it names on this machine, would work.
 //!
-//! Nothing is changed. No command is run and no tracker is asked, but with `--online`.
+//! Nothing is changed and nothing delivered: no command is run, and endpoints are connected to and
+//! asked nothing. No tracker is asked, but with `--online`.
 
 use super::args::{Check, Global};
 use super::out::Out;
-use crate::config::checked::{Config, Exec, GitHub, Provider, Sink, TokenFrom};
+use crate::config::checked::{
+    Config, Exec, Format, GitHub, Http, Provider, SecretFrom, Sink, TokenFrom,
+};
 use crate::config::secret::Secret;
 use crate::daemon::clock;
 use crate::daemon::lifecycle::lacking;
@@ -13,6 +16,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::providers::github;
 use crate::providers::github::inspect::inspect;
+use crate::sinks;
 use crate::store::{Layout, hosts};
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -76,8 +80,10 @@ impl Report {
                 .push(format!("source   {name}: {what} -> {to}"));
         }
         for (name, sink) in &config.sinks {
-            let Sink::Exec(exec) = sink;
-            report.exec(name, exec);
+            match sink {
+                Sink::Exec(exec) => report.exec(name, exec),
+                Sink::Http(http) => report.http(name, http),
+            }
         }
         report
     }
@@ -143,7 +149,7 @@ impl Report {
                 if let Err(e) = Secret::from_file(file) {
                     self.problems.push(format!("source '{name}': {e}"));
                 }
-                self.read_by_others(name, "the token", file);
+                self.read_by_others(&format!("source '{name}'"), "the token", file);
                 format!("token in {}", file.display())
             }
             Some(TokenFrom::Command(words)) => {
@@ -158,7 +164,11 @@ impl Report {
                 format!("token from '{}'", words[0])
             }
             Some(from @ TokenFrom::App(app)) => {
-                self.read_by_others(name, "the private key", &app.private_key_file);
+                self.read_by_others(
+                    &format!("source '{name}'"),
+                    "the private key",
+                    &app.private_key_file,
+                );
                 from.to_string()
             }
         };
@@ -172,12 +182,12 @@ impl Report {
         )
     }
 
-    fn read_by_others(&mut self, source: &str, secret: &str, file: &Path) {
+    fn read_by_others(&mut self, whose: &str, secret: &str, file: &Path) {
         if let Ok(meta) = file.metadata()
             && meta.mode() & 0o077 != 0
         {
             self.lines.push(format!(
-                "warning: source '{source}': others can read {secret} in {} (mode {:o})",
+                "warning: {whose}: others can read {secret} in {} (mode {:o})",
                 file.display(),
                 meta.mode() & 0o777
             ));
@@ -200,6 +210,38 @@ impl Report {
             "sink     {name}: exec {found}, at most {} s",
             exec.timeout.as_secs_f64()
         ));
+    }
+
+    /// The endpoint is connected to and asked nothing.
+    fn http(&mut self, name: &str, http: &Http) {
+        let sink = sinks::http::Http::new(http.clone());
+        let format = match http.format {
+            Format::Idempoll => "",
+            Format::GitHub => " as GitHub's webhook",
+        };
+        let signed = match &http.secret {
+            Some(from) => format!("signed with {from}"),
+            None => "not signed".to_string(),
+        };
+        self.lines.push(format!(
+            "sink     {name}: http {}{format}, {signed}, at most {} s",
+            sink.place(),
+            http.timeout.as_secs_f64()
+        ));
+        if let Some(SecretFrom::File(file)) = &http.secret {
+            self.read_by_others(&format!("sink '{name}'"), "the secret", file);
+        }
+        for (header, file) in &http.header_files {
+            self.read_by_others(&format!("sink '{name}'"), &format!("the {header}"), file);
+        }
+        if !http.header_files.is_empty() && sink.is_in_clear() {
+            self.lines.push(format!(
+                "warning: sink '{name}': over http the values of header_files can be read on the way"
+            ));
+        }
+        let wrong = sink.check().err().unwrap_or_default();
+        let wrong = wrong.into_iter().map(|why| format!("sink '{name}': {why}"));
+        self.problems.extend(wrong);
     }
 }
 

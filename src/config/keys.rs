@@ -15,6 +15,8 @@ pub const RETRY_PAUSE: RangeInclusive<f64> = 0.0..=3600.0;
 pub const DRAIN: RangeInclusive<f64> = 1.0..=3600.0;
 /// Allowed `timeout_seconds`: up to a week.
 pub const TIMEOUT: RangeInclusive<f64> = 0.1..=604_800.0;
+/// Allowed `timeout_seconds` of an `http` sink: up to an hour.
+pub const HTTP_TIMEOUT: RangeInclusive<f64> = 0.1..=3600.0;
 /// Allowed `sweep_minutes`: up to a week.
 pub const SWEEP: RangeInclusive<u64> = 5..=10_080;
 /// Allowed `installation_id`: what JSON can say exactly.
@@ -141,7 +143,7 @@ pub const APP: Place = Place {
 pub const SINK: Place = Place {
     what: "a sink",
     heading: "A sink",
-    keys: &[key("type", "\"exec\"", "required")],
+    keys: &[key("type", "\"exec\" or \"http\"", "required")],
 };
 
 /// A sink with `"type": "exec"`.
@@ -155,14 +157,30 @@ pub const EXEC: Place = Place {
     ],
 };
 
+/// A sink with `"type": "http"`.
+pub const HTTP: Place = Place {
+    what: "an 'http' sink",
+    heading: "Type `http`",
+    keys: &[
+        key("url", "text", "required"),
+        key("format", "\"idempoll\" or \"github\"", "\"idempoll\""),
+        key("secret_file", "path", "none"),
+        key("secret_env", "text", "none"),
+        key("headers", "object of texts", "none"),
+        key("header_files", "object of paths", "none"),
+        key("timeout_seconds", "number", "30"),
+        key("ca_file", "path", "none"),
+    ],
+};
+
 /// All places, in the order of `docs/config.md`.
-pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC];
+pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC, HTTP];
 
 /// The providers there are, with their own keys.
 pub const PROVIDERS: &[(&str, Place)] = &[("dir", DIR), ("github", GITHUB)];
 
 /// The types of sinks there are, with their own keys.
-pub const SINK_TYPES: &[(&str, Place)] = &[("exec", EXEC)];
+pub const SINK_TYPES: &[(&str, Place)] = &[("exec", EXEC), ("http", HTTP)];
 
 impl Place {
     /// Whether it has a key of that name.
@@ -226,6 +244,7 @@ mod tests {
             ("/$defs/github", &[SOURCE, GITHUB]),
             ("/$defs/app", &[APP]),
             ("/$defs/exec", &[SINK, EXEC]),
+            ("/$defs/http", &[SINK, HTTP]),
         ] {
             let object = schema.pointer(pointer).expect(pointer);
             let properties = object["properties"].as_object().expect(pointer);
@@ -288,6 +307,10 @@ mod tests {
         assert_eq!(
             range("/$defs/exec/properties/timeout_seconds"),
             some(&TIMEOUT)
+        );
+        assert_eq!(
+            range("/$defs/http/properties/timeout_seconds"),
+            some(&HTTP_TIMEOUT)
         );
     }
 }

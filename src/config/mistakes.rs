@@ -125,7 +125,9 @@ fn a_small_config_gets_the_documented_defaults() {
         panic!("it is a dir source");
     };
     assert_eq!(dir.path, Path::new("/etc/i/inbox"));
-    let Sink::Exec(exec) = &config.sinks["agent"];
+    let Sink::Exec(exec) = &config.sinks["agent"] else {
+        panic!("it is an exec sink");
+    };
     assert_eq!(exec.command, ["/etc/i/on-event", "x"]);
     assert_eq!(exec.workdir, Path::new("/etc/i"));
     assert_eq!(exec.timeout, Duration::from_secs(1800));
@@ -177,7 +179,9 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
     );
     assert_eq!(github.ca_file.as_deref(), Some(Path::new("/etc/i/ca.pem")));
     assert_eq!(github.sweep, Duration::from_secs(300));
-    let Sink::Exec(exec) = &config.sinks["agent"];
+    let Sink::Exec(exec) = &config.sinks["agent"] else {
+        panic!("it is an exec sink");
+    };
     assert_eq!(exec.command, ["/etc/i/on-event", "", "a\nb"]);
     assert_eq!(exec.workdir, Path::new("/srv"));
     assert_eq!(exec.timeout, Duration::from_millis(2500));
@@ -506,8 +510,8 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("\"token_env\": \"T\"", "\"installation_id\": 2", "5:67: sources[0].installation_id: 'installation_id' belongs to an app, not to a 'github' source"),
     // a sink
     ("\"type\": \"exec\", ", "", "9:14: sinks.agent.type: is missing"),
-    ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec"),
-    ("\"type\": \"exec\"", "\"type\": \"exec\", \"url\": \"x\"", "9:32: sinks.agent.url: unknown key 'url'"),
+    ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec, http"),
+    ("\"type\": \"exec\"", "\"type\": \"exec\", \"url\": \"x\"", "9:32: sinks.agent.url: 'url' belongs to an 'http' sink, not to an 'exec' sink"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"timeout\": 5", "9:32: sinks.agent.timeout: unknown key 'timeout'; did you mean 'timeout_seconds'?"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"timeout_seconds\": 0", "9:51: sinks.agent.timeout_seconds: 0 is not between 0.1 and 604800"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"workdir\": 5", "9:43: sinks.agent.workdir: must be a text, not a number"),

@@ -94,6 +94,11 @@ pub enum Outcome {
         /// Why, for the user.
         reason: String,
     },
+    /// It will never take effect: give it up, whatever is left of its budget.
+    Refused {
+        /// Why, for the user.
+        reason: String,
+    },
     /// The sink says "not now": try again later, nothing spent.
     Deferred {
         /// Why, for the user.

@@ -7,6 +7,7 @@
 
 pub mod child;
 pub mod exec;
+pub mod http;
 pub mod receipt;
 pub mod runner;
 
@@ -27,6 +28,7 @@ pub fn open(sink: &checked::Sink, runs_dir: &Path, secret_vars: &[String]) -> Bo
             runs_dir: runs_dir.to_path_buf(),
             secret_vars: secret_vars.to_vec(),
         }),
+        checked::Sink::Http(settings) => Box::new(http::Http::new(settings.clone())),
     }
 }
 

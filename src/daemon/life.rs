@@ -117,6 +117,7 @@ pub fn open_feeds(config: &Config) -> (Vec<FeedSetup>, Providers) {
                 rules: Rules {
                     source: source.name.clone(),
                     sinks: source.sinks.clone(),
+                    webhook_sinks: source.webhook_sinks.clone(),
                     policy: source.policy.clone(),
                     self_marker: config.self_marker.clone(),
                     scope: feed.scope,

@@ -379,6 +379,7 @@ mod tests {
             kind: EventKind::Comment,
             at: Time(id),
             payload: "{}".into(),
+            webhook: None,
         };
         let queue = Queue {
             pending: (1..=n).collect(),

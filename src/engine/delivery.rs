@@ -2,6 +2,7 @@
 
 use super::item::ItemRef;
 use super::time::Time;
+use super::webhook::Webhook;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -82,6 +83,8 @@ pub struct Delivery {
     pub attempt: u32,
     /// The bytes to deliver, the same at every try.
     pub payload: Arc<str>,
+    /// What GitHub's webhook would have sent; likewise.
+    pub webhook: Option<Webhook>,
 }
 
 /// What became of one try, named by what the caller does next.

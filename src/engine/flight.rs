@@ -286,6 +286,7 @@ fn delivery(record: &Record, slug: &Slug, sink: &str, seq: u64, attempt: u32) ->
         seq,
         attempt,
         payload: event.payload.clone(),
+        webhook: event.webhook.clone(),
     })
 }
 

@@ -21,7 +21,7 @@ mod url;
 pub use failure::Failure;
 pub use jwt::SigningKey;
 pub use secret::Secret;
-pub use signature::{Hmac, sign, uuid_of_url};
+pub use signature::{Hmac, base64, sign, uuid_of_url};
 pub use url::{host, is_loopback, path, resolve, same_origin};
 
 use proxy::Proxies;

@@ -1,6 +1,7 @@
 //! What is made of bytes with a digest: signatures of a webhook, and ids by name.
 
 use super::Secret;
+use super::jwt::base64url;
 use ring::digest;
 use ring::hmac::{self, Algorithm, HMAC_SHA1_FOR_LEGACY_USE_ONLY, HMAC_SHA256};
 
@@ -45,6 +46,16 @@ pub fn uuid_of_url(name: &str) -> String {
     parts.map(|part| text[part].to_string()).join("-")
 }
 
+/// Base64 with padding (RFC 4648, section 4).
+#[must_use]
+pub fn base64(bytes: &[u8]) -> String {
+    let mut text = base64url(bytes).replace('-', "+").replace('_', "/");
+    while !text.len().is_multiple_of(4) {
+        text.push('=');
+    }
+    text
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -71,6 +82,17 @@ mod tests {
             ),
             "sha1=effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"
         );
+    }
+
+    #[test]
+    fn base64_is_padded() {
+        for (bytes, text) in [
+            (&b"f"[..], "Zg=="),
+            (b"foo", "Zm9v"),
+            (&[0xfb, 0xff, 0xbf, 0], "+/+/AA=="),
+        ] {
+            assert_eq!(base64(bytes), text);
+        }
     }
 
     #[test]

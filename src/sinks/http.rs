@@ -112,24 +112,37 @@ impl Http {
     }
 
     fn post(&self, delivery: &Delivery) -> Result<Outcome, String> {
-        let body = delivery.payload.as_bytes();
+        let webhook = match (self.settings.format, &delivery.webhook) {
+            (Format::Idempoll, _) => None,
+            (Format::GitHub, Some(webhook)) => Some(webhook),
+            (Format::GitHub, None) => return Ok(refused(NO_BODY)),
+        };
+        let body = webhook.map_or(&delivery.payload, |webhook| &webhook.body);
+        let body = body.as_bytes();
         let secret = self.secret()?;
         let files = self.header_files()?;
         let attempt = delivery.attempt.to_string();
         let mut fields = vec![
             ("Content-Type", "application/json".to_string()),
             ("X-Idempoll-Delivery", delivery.id.clone()),
+            ("X-Idempoll-Event", delivery.event.word().to_string()),
             ("X-Idempoll-Attempt", attempt),
         ];
-        match self.settings.format {
-            Format::Idempoll => {
-                fields.push(("X-Idempoll-Event", delivery.event.word().to_string()));
-            }
-            Format::GitHub => fields.extend(as_github(delivery)),
+        if let Some(webhook) = webhook {
+            fields.push(("User-Agent", HOOKSHOT.to_string()));
+            fields.push(("X-GitHub-Event", webhook.event.to_string()));
+            fields.push(("X-GitHub-Delivery", guid(delivery)));
         }
         if let Some(secret) = &secret {
-            fields.push(("X-Hub-Signature-256", net::sign(Hmac::Sha256, secret, body)));
-            fields.push(("X-Hub-Signature", net::sign(Hmac::Sha1, secret, body)));
+            let signed = match mutant::is("another-rendering-signed") {
+                true => rendered_anew(body),
+                false => body.to_vec(),
+            };
+            fields.push((
+                "X-Hub-Signature-256",
+                net::sign(Hmac::Sha256, secret, &signed),
+            ));
+            fields.push(("X-Hub-Signature", net::sign(Hmac::Sha1, secret, &signed)));
         }
         let mut headers: Vec<(&str, &str)> = fields.iter().map(|(n, v)| (*n, v.as_str())).collect();
         let given = self.settings.headers.iter();
@@ -178,15 +191,36 @@ impl Sink for Http {
     fn forget(&self, _: &Delivery) {}
 }
 
-/// The header fields that only GitHub's webhooks have.
-fn as_github(_delivery: &Delivery) -> Vec<(&'static str, String)> {
-    vec![("User-Agent", HOOKSHOT.to_string())]
+/// The delivery id in the form of GitHub's, the same at every try: it is told apart by the sink too, as GitHub tells
+/// its hooks apart.
+fn guid(delivery: &Delivery) -> String {
+    let name = format!("idempoll:{}/{}", delivery.sink, delivery.id);
+    match mutant::is("an-id-for-each-try") {
+        true => net::uuid_of_url(&format!("{name}/{}", delivery.attempt)),
+        false => net::uuid_of_url(&name),
+    }
+}
+
+/// Why an event read before a sink took webhooks cannot be posted as one.
+const NO_BODY: &str = "there is no webhook of it: what GitHub would have sent was not to be had, \
+                       or not asked for yet, when it was read";
+
+fn refused(reason: &str) -> Outcome {
+    Outcome::Refused {
+        reason: reason.to_string(),
+    }
+}
+
+/// The same JSON, written by another hand: for a deliberate fault.
+fn rendered_anew(body: &[u8]) -> Vec<u8> {
+    let value: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    value.to_string().into_bytes()
 }
 
 /// What an answer means; `hidden` must not be shown, should the endpoint repeat it.
 fn outcome(what: &str, answer: &Answer, hidden: &[&str], now: Time) -> Outcome {
     let mut reason = format!("{what} answered {}", answer.status);
-    if answer.is_redirect() {
+    if answer.is_redirect() && !mutant::is("redirect-is-success") {
         let to = answer.header("location").unwrap_or("nowhere");
         let to = net::resolve(&answer.url, to).unwrap_or_else(|| to.to_string());
         let to = to.split(['?', '#']).next().unwrap_or_default();
@@ -204,6 +238,7 @@ fn outcome(what: &str, answer: &Answer, hidden: &[&str], now: Time) -> Outcome {
     let wait = retry_after(answer, now);
     match answer.status {
         200..=299 => Outcome::Delivered,
+        301..=303 if mutant::is("redirect-is-success") => Outcome::Delivered,
         429 | 503 if wait.is_some() && !mutant::is("retry-after-fails") => Outcome::Deferred {
             reason,
             not_before: wait,

@@ -20,6 +20,7 @@ fn rules() -> Rules {
         },
         self_marker: "<!-- idempoll -->".into(),
         scope: String::new(),
+        webhook_sinks: Vec::new(),
     }
 }
 
@@ -43,6 +44,7 @@ fn item() -> Item {
         created_at: Some(Time(500_000)),
         labelled_at: None,
         without_label: Vec::new(),
+        upstream: None,
         closed_at: None,
         url: None,
     }
@@ -57,6 +59,7 @@ fn says(id: u64, login: &str, at: u64) -> Comment {
         created_at: Time(at),
         url: None,
         details: Details::default(),
+        upstream: None,
     }
 }
 

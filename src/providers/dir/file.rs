@@ -100,6 +100,7 @@ pub fn read(path: &Path, name: &str, source: &str, number: u64) -> Result<Read, 
         created_at: time(&fields, "created_at")?,
         labelled_at: time(&fields, "labelled_at")?,
         without_label: Vec::new(),
+        upstream: None,
         closed_at: time(&fields, "closed_at")?,
         url: text(&fields, "url")?.map(str::to_string),
     };
@@ -254,5 +255,6 @@ fn comment(value: &Value, mtime: Time) -> Result<Comment, String> {
         created_at: time(fields, "created_at")?.unwrap_or(mtime),
         url: text(fields, "url")?.map(str::to_string),
         details: Details::default(),
+        upstream: None,
     })
 }

@@ -76,6 +76,7 @@ pub fn inspect(
             halved: 0,
             moved: false,
             failed_items: 0,
+            keeps: false,
         },
         source,
         config,

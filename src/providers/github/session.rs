@@ -49,6 +49,8 @@ pub struct Session<'a> {
     pub moved: bool,
     /// At how many items in a row the server failed.
     pub failed_items: u32,
+    /// Rows are kept as they were written too.
+    pub keeps: bool,
 }
 
 impl Session<'_> {

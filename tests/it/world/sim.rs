@@ -252,6 +252,7 @@ impl World {
                     policy,
                     self_marker: "<!-- idempoll -->".into(),
                     scope: String::new(),
+                    webhook_sinks: Vec::new(),
                 },
             }],
             slots: self
@@ -758,6 +759,7 @@ fn item(number: u64, by: &str, at: Time) -> Item {
         created_at: Some(at),
         labelled_at: None,
         without_label: Vec::new(),
+        upstream: None,
         closed_at: None,
         url: None,
     }
@@ -772,5 +774,6 @@ fn comment(id: u64, by: &str, at: Time) -> Comment {
         created_at: at,
         url: None,
         details: Details::default(),
+        upstream: None,
     }
 }

@@ -567,7 +567,10 @@ impl<'a> Look<'a> {
         if !ended && !active && read && !unread {
             self.catch_up_with_stranger(&item)?;
         }
-        let itself = (wanted || active) && (ended || !active || self.known.is_none());
+        let may_begin = !active || self.known.is_none();
+        let itself = (wanted || active)
+            && (ended || may_begin)
+            && (active || !self.is_labelled_as_before(row));
         let concerns = self.concerns(number, itself);
         let whole = self.add_upstream(row, &mut item, concerns)?;
         if !whole && self.is_newly_unread(number) {

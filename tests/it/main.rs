@@ -22,6 +22,7 @@ mod github_cases;
 mod github_cost;
 mod github_provider;
 mod github_worlds;
+mod http_sink;
 mod hub_as_documented;
 mod inherited;
 mod judged;

@@ -24,6 +24,8 @@ impl Face<'_> {
             "has_wiki": true, "has_pages": false, "has_discussions": false, "has_downloads": true,
         });
         let more = json!({
+            "temp_clone_token": CLONE_TOKEN,
+            "permissions": { "admin": false, "maintain": false, "push": true, "triage": true, "pull": true },
             "forks": 0, "forks_count": 0, "watchers": 0, "watchers_count": 0,
             "stargazers_count": 0, "network_count": 0, "subscribers_count": 0, "size": 108,
             "open_issues": 0, "open_issues_count": 0,
@@ -40,6 +42,9 @@ impl Face<'_> {
         row
     }
 }
+
+/// What lets whoever may push read the repository, and is nobody else's business.
+pub const CLONE_TOKEN: &str = "A1CLONETOKENEXAMPLE";
 
 /// What can be asked below a repository.
 const REPOSITORY_URLS: [(&str, &str); 36] = [

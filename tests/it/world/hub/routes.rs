@@ -367,7 +367,9 @@ impl World {
 
     fn pull(&self, asked: &Asked, id: u64, number: u64, seen: Seen) -> Reply {
         match self.repos[&id].items.seen(number, seen) {
-            Some(item) if is_pull(item) => Reply::json(self.face(id, seen).whole_pull_request(number)),
+            Some(item) if is_pull(item) => {
+                Reply::json(self.face(id, seen).whole_pull_request(number))
+            }
             _ => self.absent(asked, id, number, seen),
         }
     }

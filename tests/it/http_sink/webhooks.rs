@@ -100,6 +100,40 @@ fn each_event_is_posted_as_github_would_have_sent_it() {
     for _ in 0..3 {
         later(&hub, 100);
         place.once().expect(0);
+    }
+    assert_eq!(
+        pages(&hub),
+        1,
+        "an end is asked for once, however often its list shows it"
+    );
+    repo(&hub, |repo| repo.reopen(1));
+    later(&hub, 200);
+    place.once().expect(0);
+
+    let hooks = hooks(&inbox);
+    let of = |name: &str| {
+        let named = hooks.iter().filter(|(n, _)| n == name);
+        let found: Vec<&Value> = named.map(|(_, body)| body).collect();
+        assert!(!found.is_empty(), "no {name} among {:?}", names(&inbox));
+        found
+    };
+    assert_eq!(hooks.len(), 9, "{:?}", names(&inbox));
+    for (name, sender) in [
+        ("issues opened", "sam"),
+        ("pull_request opened", "kim"),
+        ("pull_request_review submitted", "sam"),
+        ("pull_request_review_comment created", "sam"),
+        ("issues closed", "octocat"),
+        ("pull_request closed", "octocat"),
+        ("issues reopened", "sam"),
+    ] {
+        let body = of(name)[0];
+        assert_eq!(body["sender"]["login"], sender, "{name}");
+        let repository = &body["repository"];
+        assert_eq!(
+            (&repository["full_name"], &repository["id"]),
+            (&REPO.into(), &4242.into())
+        );
         assert!(repository["permissions"].is_null());
     }
     let comments = of("issue_comment created");

@@ -26,6 +26,7 @@ mod http_sink;
 mod hub_as_documented;
 mod inherited;
 mod judged;
+mod judged_hooks;
 mod lifecycle;
 mod limits;
 mod lock_model;

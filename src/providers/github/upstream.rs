@@ -15,7 +15,7 @@ use crate::net::{self, Answer, Redirects};
 use crate::providers::json;
 use std::sync::Arc;
 
-/// What the API says of a repository and no webhook does.
+/// What the API says of a repository and no webhook does: it is about the asker, or about other repositories.
 const ASKERS: &[&str] = &[
     // A token with which it can be read.
     "temp_clone_token",
@@ -29,17 +29,6 @@ const ASKERS: &[&str] = &[
     "network_count",
     "subscribers_count",
     "anonymous_access_enabled",
-    "allow_squash_merge",
-    "allow_merge_commit",
-    "allow_rebase_merge",
-    "allow_auto_merge",
-    "allow_update_branch",
-    "delete_branch_on_merge",
-    "use_squash_pr_title_as_default",
-    "squash_merge_commit_title",
-    "squash_merge_commit_message",
-    "merge_commit_title",
-    "merge_commit_message",
 ];
 
 /// A repository as the API shows it, as a webhook would: the same but for [`ASKERS`].

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::time::SystemTime;
 
-const REPO: &str = "octo/widgets";
+pub const REPO: &str = "octo/widgets";
 
 /// A place that polls the hub's repository and posts what GitHub would have to `url`, signed with `s3cret`.
 pub fn hooked(hub: &Hub, url: &str) -> Place {
@@ -36,7 +36,7 @@ pub fn repo<T>(hub: &Hub, happen: impl FnOnce(&mut crate::world::hub::Edit<'_>) 
     happen(&mut hub.lock().repo(REPO))
 }
 
-fn later(hub: &Hub, seconds: u64) {
+pub fn later(hub: &Hub, seconds: u64) {
     hub.lock().advance(seconds);
 }
 

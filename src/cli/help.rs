@@ -211,7 +211,7 @@ pub const VERBS: &[Verb] = &[
                already is left alone.",
         flags: &[
             flag("provider", Some("NAME"), "dir (the default) or github"),
-            flag("sink", Some("NAME"), "exec (the default)"),
+            flag("sink", Some("NAME"), "exec (the default) or http"),
         ],
         example: (
             "idempoll init --provider github",

@@ -16,7 +16,7 @@ pub(super) fn run(args: &Init, out: &mut Out) -> Result<Exit, Error> {
     } else {
         args.path.clone()
     };
-    write_new(&path, &starter(&args.provider))?;
+    write_new(&path, &starter(&args.provider, &args.sink))?;
     out.line(format_args!("wrote {}", path.display()));
     let dir = match path.parent() {
         Some(dir) if !dir.as_os_str().is_empty() => dir.to_path_buf(),
@@ -39,10 +39,10 @@ pub(super) fn run(args: &Init, out: &mut Out) -> Result<Exit, Error> {
         ));
         out.line("and deliver it:");
         out.line(format_args!("  idempoll start --once{at}"));
-        out.line(format_args!(
-            "  cat {}",
-            quoted(&dir.join("delivered.jsonl"))
-        ));
+        if args.sink == "exec" {
+            let delivered = quoted(&dir.join("delivered.jsonl"));
+            out.line(format_args!("  cat {delivered}"));
+        }
     } else {
         out.line(format_args!(
             "Write your repositories and logins into it, set GITHUB_TOKEN, then:"
@@ -92,13 +92,18 @@ fn quoted(path: &Path) -> String {
     }
 }
 
-/// The config to start from, with a source of `provider` and an `exec` sink.
-fn starter(provider: &str) -> String {
+/// The config to start from, with a source of `provider` and a sink of the type `sink`.
+fn starter(provider: &str, sink: &str) -> String {
     let source = match provider {
         "github" => GITHUB_SOURCE,
         _ => DIR_SOURCE,
     };
-    START.replace("SOURCE", source.trim_end())
+    let sink = match sink {
+        "http" => HTTP_SINK,
+        _ => EXEC_SINK,
+    };
+    let text = START.replace("SOURCE", source.trim_end());
+    text.replace("SINK", sink.trim_end())
 }
 
 const START: &str = r#"// What every key means: docs/config.md. Is it right? idempoll check
@@ -119,7 +124,12 @@ const START: &str = r#"// What every key means: docs/config.md. Is it right? ide
 SOURCE
   ],
 
-  "sinks": {
+  "sinks": {SINK
+  }
+}
+"#;
+
+const EXEC_SINK: &str = r#"
     // Runs a command for each event, with the event as JSON on its standard
     // input. This one keeps them in a file; put your own program here.
     "agent": {
@@ -127,8 +137,21 @@ SOURCE
       "command": ["sh", "-c", "cat >> delivered.jsonl; echo >> delivered.jsonl"],
       "timeout_seconds": 1800
     }
-  }
-}
+"#;
+
+const HTTP_SINK: &str = r#"
+    // Posts each event to an HTTP endpoint: docs/http.md.
+    "agent": {
+      "type": "http",
+      "url": "http://127.0.0.1:8080/hook",
+
+      // What GitHub's webhook would have sent, for a receiver that knows those.
+      // "format": "github",
+
+      // What the body is signed with, as GitHub's webhooks are.
+      // "secret_file": "secret",
+      "timeout_seconds": 30
+    }
 "#;
 
 const DIR_SOURCE: &str = r#"
@@ -165,10 +188,14 @@ mod tests {
     use crate::scratch::Scratch;
 
     fn init(provider: &str, path: PathBuf) -> Result<String, Error> {
+        init_with(provider, "exec", path)
+    }
+
+    fn init_with(provider: &str, sink: &str, path: PathBuf) -> Result<String, Error> {
         let (mut out, bytes) = captured();
         let args = Init {
             provider: provider.into(),
-            sink: "exec".into(),
+            sink: sink.into(),
             path,
         };
         run(&args, &mut out)?;
@@ -177,10 +204,15 @@ mod tests {
     }
 
     #[test]
-    fn the_config_it_writes_is_right_for_every_provider() {
-        for (provider, _) in keys::PROVIDERS {
+    fn the_config_it_writes_is_right_for_every_provider_and_sink() {
+        let all = keys::PROVIDERS.iter().flat_map(|(provider, _)| {
+            keys::SINK_TYPES
+                .iter()
+                .map(move |(sink, _)| (provider, *sink))
+        });
+        for (provider, sink) in all {
             let dir = Scratch::new();
-            let said = init(provider, dir.join("c.json")).expect("it writes");
+            let said = init_with(provider, sink, dir.join("c.json")).expect("it writes");
             assert!(said.contains(&format!("wrote {}", dir.join("c.json").display())));
             let overrides = Overrides {
                 state_dir: Some(dir.join("state")),
@@ -189,6 +221,8 @@ mod tests {
             let (config, warnings) = load(&dir.join("c.json"), &overrides).expect("it is right");
             assert_eq!(warnings, Vec::<String>::new());
             assert_eq!(config.sources.len(), 1);
+            let text = std::fs::read_to_string(dir.join("c.json")).expect("it was written");
+            assert!(text.contains(&format!("\"type\": \"{sink}\"")), "{text}");
         }
     }
 

@@ -1,12 +1,14 @@
 //! Tests: what a good config gives, and what each mistake in one is answered.
 
 use super::checked::{App, Config, Provider, Sink, TokenFrom};
-use super::keys::{APP, PLACES};
+use super::keys::{APP, HTTP, PLACES};
 use super::{Env, Overrides, rules};
 use crate::engine::access::Backlog;
 use crate::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+mod http;
 
 const GOOD: &str = r#"{
   // comments are allowed
@@ -187,9 +189,10 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
     assert_eq!(exec.timeout, Duration::from_millis(2500));
     for place in PLACES {
         for key in place.keys {
-            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's.
+            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's, `http` that sink's.
             let also = ["path", "token_env", "token_command", "app"].contains(&key.name)
-                || APP.has(key.name);
+                || APP.has(key.name)
+                || place == &HTTP;
             assert!(
                 also || FULL.contains(&format!("\n  \"{}\":", key.name))
                     || FULL.contains(&format!("  \"{}\":", key.name)),
@@ -573,7 +576,7 @@ fn everything_wrong_is_reported_at_once_in_the_order_of_the_file() {
          /etc/i/c.json:5:54: sources[0].repos[0]: 'octo' is not of the form owner/repo\n\
          /etc/i/c.json:6:5: sources[1].path: is missing\n\
          /etc/i/c.json:6:43: sources[1].pth: unknown key 'pth'; did you mean 'path'?\n\
-         /etc/i/c.json:9:24: sinks.agent.type: unknown type 'smtp'; known: exec"
+         /etc/i/c.json:9:24: sinks.agent.type: unknown type 'smtp'; known: exec, http"
     );
 }
 

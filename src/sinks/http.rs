@@ -168,6 +168,7 @@ impl Sink for Http {
             return Outcome::Released;
         }
         match self.post(delivery) {
+            Ok(_) if stop.raised() && mutant::is("a-stop-forgets-the-answer") => Outcome::Unknown,
             Ok(outcome) => outcome,
             // Trouble of ours, before anything was tried: it costs the delivery nothing but time.
             Err(reason) => Outcome::Deferred {
@@ -251,7 +252,7 @@ fn outcome(what: &str, answer: &Answer, hidden: &[&str], now: Time) -> Outcome {
 /// A text of the endpoint's as it may be shown: one line, harmless, without our secrets.
 fn shown(text: &str, hidden: &[&str]) -> String {
     let mut text = text.to_string();
-    for secret in hidden {
+    for secret in hidden.iter().filter(|_| !mutant::is("secrets-are-shown")) {
         text = text.replace(secret, "[secret]");
     }
     terminal::cut(&text, SHOWN)

@@ -11,6 +11,7 @@ use super::Look;
 use super::rows::Row;
 use crate::engine::item::{Item, Kind, State, Upstream};
 use crate::engine::listing::Cut;
+use crate::mutant;
 use crate::net::{self, Answer, Redirects};
 use crate::providers::json;
 use std::sync::Arc;
@@ -34,7 +35,10 @@ const ASKERS: &[&str] = &[
 /// A repository as the API shows it, as a webhook would: the same but for [`ASKERS`].
 pub fn repository(text: &str) -> Option<String> {
     let mut fields = json::Fields::read(text)?;
-    fields.0.retain(|(key, _)| !ASKERS.contains(&key.as_str()));
+    let tells = mutant::is("webhooks-tell-of-the-asker");
+    fields
+        .0
+        .retain(|(key, _)| tells || !ASKERS.contains(&key.as_str()));
     Some(fields.text())
 }
 

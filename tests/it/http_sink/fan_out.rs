@@ -17,6 +17,10 @@ fn c080_a_dead_endpoint_holds_up_nobody_else() {
         ("dead", http(&dead.url(), &json!({}))),
         ("healthy", http(&healthy.url(), &json!({}))),
     ]);
+    // As many as there are items.
+    edit(&place, |config| {
+        config["max_concurrent_deliveries"] = 3.into();
+    });
     for (number, comments) in [(1, 4), (2, 3), (3, 3)] {
         place.item(number, comments);
     }

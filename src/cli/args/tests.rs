@@ -260,7 +260,7 @@ fn what_is_wrong_is_refused_by_name() {
             "init --provider gitea",
             "unknown provider 'gitea'; known: dir, github",
         ),
-        ("init --sink tmux", "unknown sink 'tmux'; known: exec"),
+        ("init --sink smtp", "unknown sink 'smtp'; known: exec, http"),
         ("init a b", "'b' is one word too many"),
         ("start -q -v", "-q and -v contradict each other"),
         (

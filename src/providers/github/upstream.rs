@@ -200,6 +200,14 @@ mod tests {
     }
 
     #[test]
+    fn an_installation_has_the_node_id_that_github_gives_it() {
+        assert_eq!(
+            &*installation(1_959_505),
+            r#"{"id":1959505,"node_id":"MDIzOkludGVncmF0aW9uSW5zdGFsbGF0aW9uMTk1OTUwNQ=="}"#
+        );
+    }
+
+    #[test]
     fn a_verdict_is_written_as_webhooks_write_it() {
         let text = r#"{"id":1,"state":"CHANGES_REQUESTED","body":"LOUD"}"#;
         let shown = r#"{"id":1,"state":"changes_requested","body":"LOUD"}"#;

@@ -48,6 +48,7 @@ fn rich() -> Record {
         kind: EventKind::Comment,
         at: at("2026-08-05T10:00:00Z"),
         payload: "{}".into(),
+        webhook: None,
     };
     let mut agent = Queue {
         delivered: 1,

@@ -1,11 +1,12 @@
 //! `idempoll check`: whether the config, and what it names on this machine, would work.
 //!
-//! Nothing is changed. No command of the config is run and no tracker is asked, but with `--online`.
+//! Nothing is changed and nothing delivered: no command of the config is run, and endpoints are connected to and
+//! asked nothing. No tracker is asked, but with `--online`.
 
 use super::args::{Check, Global};
 use super::out::Out;
 use crate::config::checked::{
-    Config, Exec, GitHub, Provider, Sink, Source, Submit, Tmux, TokenFrom,
+    Config, Exec, Format, GitHub, Http, Provider, SecretFrom, Sink, Source, Submit, Tmux, TokenFrom,
 };
 use crate::config::secret::Secret;
 use crate::daemon::clock;
@@ -16,6 +17,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::providers::github;
 use crate::providers::github::inspect::inspect;
+use crate::sinks;
 use crate::sinks::tmux::client::{Client, Fault};
 use crate::sinks::tmux::{self, prompt};
 use crate::store::{Layout, hosts};
@@ -84,6 +86,7 @@ impl Report {
             match sink {
                 Sink::Exec(exec) => report.exec(name, exec),
                 Sink::Tmux(tmux) => report.tmux(config, name, tmux),
+                Sink::Http(http) => report.http(name, http),
             }
         }
         report
@@ -150,7 +153,7 @@ impl Report {
                 if let Err(e) = Secret::from_file(file) {
                     self.problems.push(format!("source '{name}': {e}"));
                 }
-                self.read_by_others(name, "the token", file);
+                self.read_by_others(&format!("source '{name}'"), "the token", file);
                 format!("token in {}", file.display())
             }
             Some(TokenFrom::Command(words)) => {
@@ -165,7 +168,11 @@ impl Report {
                 format!("token from '{}'", words[0])
             }
             Some(from @ TokenFrom::App(app)) => {
-                self.read_by_others(name, "the private key", &app.private_key_file);
+                self.read_by_others(
+                    &format!("source '{name}'"),
+                    "the private key",
+                    &app.private_key_file,
+                );
                 from.to_string()
             }
         };
@@ -179,12 +186,12 @@ impl Report {
         )
     }
 
-    fn read_by_others(&mut self, source: &str, secret: &str, file: &Path) {
+    fn read_by_others(&mut self, whose: &str, secret: &str, file: &Path) {
         if let Ok(meta) = file.metadata()
             && meta.mode() & 0o077 != 0
         {
             self.lines.push(format!(
-                "warning: source '{source}': others can read {secret} in {} (mode {:o})",
+                "warning: {whose}: others can read {secret} in {} (mode {:o})",
                 file.display(),
                 meta.mode() & 0o777
             ));
@@ -207,6 +214,38 @@ impl Report {
             "sink     {name}: exec {found}, at most {} s",
             exec.timeout.as_secs_f64()
         ));
+    }
+
+    /// The endpoint is connected to and asked nothing.
+    fn http(&mut self, name: &str, http: &Http) {
+        let sink = sinks::http::Http::new(http.clone());
+        let format = match http.format {
+            Format::Idempoll => "",
+            Format::GitHub => " as GitHub's webhook",
+        };
+        let signed = match &http.secret {
+            Some(from) => format!("signed with {from}"),
+            None => "not signed".to_string(),
+        };
+        self.lines.push(format!(
+            "sink     {name}: http {}{format}, {signed}, at most {} s",
+            sink.place(),
+            http.timeout.as_secs_f64()
+        ));
+        if let Some(SecretFrom::File(file)) = &http.secret {
+            self.read_by_others(&format!("sink '{name}'"), "the secret", file);
+        }
+        for (header, file) in &http.header_files {
+            self.read_by_others(&format!("sink '{name}'"), &format!("the {header}"), file);
+        }
+        if !http.header_files.is_empty() && sink.is_in_clear() {
+            self.lines.push(format!(
+                "warning: sink '{name}': over http the values of header_files can be read on the way"
+            ));
+        }
+        let wrong = sink.check().err().unwrap_or_default();
+        let wrong = wrong.into_iter().map(|why| format!("sink '{name}': {why}"));
+        self.problems.extend(wrong);
     }
 }
 

@@ -211,7 +211,7 @@ pub const VERBS: &[Verb] = &[
                already is left alone.",
         flags: &[
             flag("provider", Some("NAME"), "dir (the default) or github"),
-            flag("sink", Some("NAME"), "exec (the default) or tmux"),
+            flag("sink", Some("NAME"), "exec (the default), http or tmux"),
         ],
         example: (
             "idempoll init --provider github",

@@ -40,10 +40,13 @@ pub(super) fn run(args: &Init, out: &mut Out) -> Result<Exit, Error> {
         out.line("and deliver it:");
         out.line(format_args!("  idempoll start --once{at}"));
         let delivered = match args.sink.as_str() {
-            "tmux" => "delivered.txt",
-            _ => "delivered.jsonl",
+            "tmux" => Some("delivered.txt"),
+            "exec" => Some("delivered.jsonl"),
+            _ => None,
         };
-        out.line(format_args!("  cat {}", quoted(&dir.join(delivered))));
+        if let Some(delivered) = delivered {
+            out.line(format_args!("  cat {}", quoted(&dir.join(delivered))));
+        }
     } else {
         out.line(format_args!(
             "Write your repositories and logins into it, set GITHUB_TOKEN, then:"
@@ -100,12 +103,12 @@ fn starter(provider: &str, sink: &str) -> String {
         _ => DIR_SOURCE,
     };
     let sink = match sink {
+        "http" => HTTP_SINK,
         "tmux" => TMUX_SINK,
         _ => EXEC_SINK,
     };
-    START
-        .replace("SOURCE", source.trim_end())
-        .replace("SINK", sink.trim_end())
+    let text = START.replace("SOURCE", source.trim_end());
+    text.replace("SINK", sink.trim_end())
 }
 
 const START: &str = r#"// What every key means: docs/config.md. Is it right? idempoll check
@@ -126,8 +129,7 @@ const START: &str = r#"// What every key means: docs/config.md. Is it right? ide
 SOURCE
   ],
 
-  "sinks": {
-SINK
+  "sinks": {SINK
   }
 }
 "#;
@@ -150,6 +152,21 @@ const TMUX_SINK: &str = r#"
       "command": ["sh", "-c", "cat >> delivered.txt"],
       // "workdir": "/srv/{owner}/{repo}",
       "ready_seconds": 3
+    }
+"#;
+
+const HTTP_SINK: &str = r#"
+    // Posts each event to an HTTP endpoint: docs/http.md.
+    "agent": {
+      "type": "http",
+      "url": "http://127.0.0.1:8080/hook",
+
+      // What GitHub's webhook would have sent, for a receiver that knows those.
+      // "format": "github",
+
+      // What the body is signed with, as GitHub's webhooks are.
+      // "secret_file": "secret",
+      "timeout_seconds": 30
     }
 "#;
 
@@ -203,10 +220,12 @@ mod tests {
     }
 
     #[test]
-    fn the_config_it_writes_is_right_for_every_provider() {
-        let all = keys::PROVIDERS
-            .iter()
-            .flat_map(|p| keys::SINK_TYPES.iter().map(|s| (p.0, s.0)));
+    fn the_config_it_writes_is_right_for_every_provider_and_sink() {
+        let all = keys::PROVIDERS.iter().flat_map(|(provider, _)| {
+            keys::SINK_TYPES
+                .iter()
+                .map(move |(sink, _)| (provider, *sink))
+        });
         for (provider, sink) in all {
             let dir = Scratch::new();
             let said = init_with(provider, sink, dir.join("c.json")).expect("it writes");
@@ -218,6 +237,8 @@ mod tests {
             let (config, warnings) = load(&dir.join("c.json"), &overrides).expect("it is right");
             assert_eq!(warnings, Vec::<String>::new());
             assert_eq!(config.sources.len(), 1);
+            let text = std::fs::read_to_string(dir.join("c.json")).expect("it was written");
+            assert!(text.contains(&format!("\"type\": \"{sink}\"")), "{text}");
         }
     }
 

@@ -39,6 +39,8 @@ pub struct Source {
     pub provider: Provider,
     /// The names of its sinks, at least one, each once, all defined.
     pub sinks: Vec<String>,
+    /// Those of them that take the bodies of GitHub's webhooks.
+    pub webhook_sinks: Vec<String>,
     /// What applies to its items.
     pub policy: Policy,
 }
@@ -132,6 +134,16 @@ pub enum Sink {
     Exec(Exec),
     /// A tmux session per item.
     Tmux(Tmux),
+    /// An HTTP endpoint that gets a request per event.
+    Http(Http),
+}
+
+impl Sink {
+    /// Whether it takes the bodies of GitHub's webhooks.
+    #[must_use]
+    pub fn takes_webhooks(&self) -> bool {
+        matches!(self, Sink::Http(http) if http.format == Format::GitHub)
+    }
 }
 
 /// A command run per event.
@@ -199,4 +211,51 @@ pub enum OnClose {
     Keep,
     /// The agent is told.
     Tell,
+}
+
+/// An HTTP endpoint that gets a request per event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Http {
+    /// Where to: http or https, with a path, without user, password and fragment.
+    pub url: String,
+    /// What it gets.
+    pub format: Format,
+    /// What the body is signed with.
+    pub secret: Option<SecretFrom>,
+    /// Header fields besides ours: name and value.
+    pub headers: Vec<(String, String)>,
+    /// Header fields whose values stand in files: name and absolute path.
+    pub header_files: Vec<(String, PathBuf)>,
+    /// How long a request may take as a whole.
+    pub timeout: Duration,
+    /// Certificates that are trusted beside the built-in ones: a PEM file; absolute.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// What an HTTP endpoint gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// The payload that every sink gets.
+    Idempoll,
+    /// What GitHub's webhook would have sent.
+    GitHub,
+}
+
+/// Where a secret comes from that is no token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretFrom {
+    /// An environment variable, removed from the environment of children.
+    Env(String),
+    /// A file.
+    File(PathBuf),
+}
+
+impl fmt::Display for SecretFrom {
+    /// As the user calls it: `the secret file /etc/idempoll/secret`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SecretFrom::Env(name) => write!(f, "the environment variable {name}"),
+            SecretFrom::File(path) => write!(f, "the secret file {}", path.display()),
+        }
+    }
 }

@@ -25,6 +25,8 @@ pub const QUIET: RangeInclusive<f64> = 0.0..=86_400.0;
 pub const SESSIONS: RangeInclusive<u64> = 1..=1000;
 /// The longest path of a socket, in bytes; the kernel takes 107.
 pub const SOCKET_LENGTH: usize = 100;
+/// Allowed `timeout_seconds` of an `http` sink: up to an hour.
+pub const HTTP_TIMEOUT: RangeInclusive<f64> = 0.1..=3600.0;
 /// Allowed `sweep_minutes`: up to a week.
 pub const SWEEP: RangeInclusive<u64> = 5..=10_080;
 /// Allowed `installation_id`: what JSON can say exactly.
@@ -151,7 +153,7 @@ pub const APP: Place = Place {
 pub const SINK: Place = Place {
     what: "a sink",
     heading: "A sink",
-    keys: &[key("type", "\"exec\" or \"tmux\"", "required")],
+    keys: &[key("type", "\"exec\", \"http\" or \"tmux\"", "required")],
 };
 
 /// A sink with `"type": "exec"`.
@@ -190,14 +192,30 @@ pub const TMUX: Place = Place {
     ],
 };
 
+/// A sink with `"type": "http"`.
+pub const HTTP: Place = Place {
+    what: "an 'http' sink",
+    heading: "Type `http`",
+    keys: &[
+        key("url", "text", "required"),
+        key("format", "\"idempoll\" or \"github\"", "\"idempoll\""),
+        key("secret_file", "path", "none"),
+        key("secret_env", "text", "none"),
+        key("headers", "object of texts", "none"),
+        key("header_files", "object of paths", "none"),
+        key("timeout_seconds", "number", "30"),
+        key("ca_file", "path", "none"),
+    ],
+};
+
 /// All places, in the order of `docs/config.md`.
-pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC, TMUX];
+pub const PLACES: &[Place] = &[TOP, SOURCE, DIR, GITHUB, APP, SINK, EXEC, HTTP, TMUX];
 
 /// The providers there are, with their own keys.
 pub const PROVIDERS: &[(&str, Place)] = &[("dir", DIR), ("github", GITHUB)];
 
 /// The types of sinks there are, with their own keys.
-pub const SINK_TYPES: &[(&str, Place)] = &[("exec", EXEC), ("tmux", TMUX)];
+pub const SINK_TYPES: &[(&str, Place)] = &[("exec", EXEC), ("http", HTTP), ("tmux", TMUX)];
 
 impl Place {
     /// Whether it has a key of that name.
@@ -262,6 +280,7 @@ mod tests {
             ("/$defs/app", &[APP]),
             ("/$defs/exec", &[SINK, EXEC]),
             ("/$defs/tmux", &[SINK, TMUX]),
+            ("/$defs/http", &[SINK, HTTP]),
         ] {
             let object = schema.pointer(pointer).expect(pointer);
             let properties = object["properties"].as_object().expect(pointer);
@@ -324,6 +343,10 @@ mod tests {
         assert_eq!(
             range("/$defs/exec/properties/timeout_seconds"),
             some(&TIMEOUT)
+        );
+        assert_eq!(
+            range("/$defs/http/properties/timeout_seconds"),
+            some(&HTTP_TIMEOUT)
         );
     }
 }

@@ -1,12 +1,14 @@
 //! Tests: what a good config gives, and what each mistake in one is answered.
 
 use super::checked::{App, Config, OnClose, Provider, Sink, Submit, TokenFrom};
-use super::keys::{self, APP, PLACES};
+use super::keys::{self, APP, HTTP, PLACES};
 use super::{Env, Overrides, rules};
 use crate::engine::access::Backlog;
 use crate::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+mod http;
 
 const GOOD: &str = r#"{
   // comments are allowed
@@ -187,10 +189,11 @@ fn every_key_is_read_and_a_source_wins_over_the_top_level() {
     assert_eq!(exec.timeout, Duration::from_millis(2500));
     for place in PLACES {
         for key in place.keys {
-            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's, and
-            // `a_tmux_sink_gets_what_its_keys_say` those of that sink.
+            // The other ways to a token; `an_app_stands_in_for_a_token` has the App's, `http` that sink's,
+            // and `a_tmux_sink_gets_what_its_keys_say` those of that one.
             let also = ["path", "token_env", "token_command", "app"].contains(&key.name)
                 || APP.has(key.name)
+                || place == &HTTP
                 || keys::TMUX.has(key.name);
             assert!(
                 also || FULL.contains(&format!("\n  \"{}\":", key.name))
@@ -512,8 +515,8 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("\"token_env\": \"T\"", "\"installation_id\": 2", "5:67: sources[0].installation_id: 'installation_id' belongs to an app, not to a 'github' source"),
     // a sink
     ("\"type\": \"exec\", ", "", "9:14: sinks.agent.type: is missing"),
-    ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec, tmux"),
-    ("\"type\": \"exec\"", "\"type\": \"exec\", \"url\": \"x\"", "9:32: sinks.agent.url: unknown key 'url'"),
+    ("\"type\": \"exec\"", "\"type\": \"smtp\"", "9:24: sinks.agent.type: unknown type 'smtp'; known: exec, http, tmux"),
+    ("\"type\": \"exec\"", "\"type\": \"exec\", \"url\": \"x\"", "9:32: sinks.agent.url: 'url' belongs to an 'http' sink, not to an 'exec' sink"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"timeout\": 5", "9:32: sinks.agent.timeout: unknown key 'timeout'; did you mean 'timeout_seconds'?"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"timeout_seconds\": 0", "9:51: sinks.agent.timeout_seconds: 0 is not between 0.1 and 604800"),
     ("\"type\": \"exec\"", "\"type\": \"exec\", \"workdir\": 5", "9:43: sinks.agent.workdir: must be a text, not a number"),
@@ -575,7 +578,7 @@ fn everything_wrong_is_reported_at_once_in_the_order_of_the_file() {
          /etc/i/c.json:5:54: sources[0].repos[0]: 'octo' is not of the form owner/repo\n\
          /etc/i/c.json:6:5: sources[1].path: is missing\n\
          /etc/i/c.json:6:43: sources[1].pth: unknown key 'pth'; did you mean 'path'?\n\
-         /etc/i/c.json:9:24: sinks.agent.type: unknown type 'smtp'; known: exec, tmux"
+         /etc/i/c.json:9:24: sinks.agent.type: unknown type 'smtp'; known: exec, http, tmux"
     );
 }
 

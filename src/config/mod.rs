@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checked;
+mod http;
 pub mod keys;
 #[cfg(test)]
 mod mistakes;

@@ -117,6 +117,10 @@ impl<'r> Rules<'r> {
             .need("sources")
             .and_then(|list| self.sources(&list, &names, &policy));
         let sinks = sinks.map(|s| self.sinks(&s, state_dir.as_deref()));
+        let sources = sources.zip(sinks.as_ref()).and_then(|(sources, sinks)| {
+            let list = top.get("sources")?;
+            self.webhooks(&list, sources, sinks)
+        });
 
         let state_dir = state_dir?;
         Some(Config {
@@ -169,6 +173,29 @@ impl<'r> Rules<'r> {
         sources.into_iter().collect()
     }
 
+    /// Tells each source which of its sinks take GitHub's webhooks; there must be some to take.
+    fn webhooks(
+        &self,
+        list: &Spot,
+        mut sources: Vec<Source>,
+        sinks: &BTreeMap<String, Sink>,
+    ) -> Option<Vec<Source>> {
+        let spots = list.list("sources")?;
+        let mut possible = true;
+        for (source, spot) in sources.iter_mut().zip(spots) {
+            let takes = |name: &&String| sinks.get(*name).is_some_and(Sink::takes_webhooks);
+            source.webhook_sinks = source.sinks.iter().filter(takes).cloned().collect();
+            if let (Provider::Dir(_), Some(sink)) = (&source.provider, source.webhook_sinks.first())
+            {
+                spot.wrong(format!(
+                    "the sink '{sink}' has the format 'github', and only a 'github' source has what GitHub would send"
+                ));
+                possible = false;
+            }
+        }
+        possible.then_some(sources)
+    }
+
     fn sinks(&self, section: &Section, state_dir: Option<&Path>) -> BTreeMap<String, Sink> {
         let mut names = Names::default();
         let mut sockets = BTreeMap::new();
@@ -183,9 +210,10 @@ impl<'r> Rules<'r> {
                     .and_then(|spot| one_of(&spot, "type", SINK_TYPES));
                 match kind {
                     Some((_, own)) => s.only(&[keys::SINK, own]),
-                    None => s.only(&[keys::EXEC, keys::TMUX, keys::SINK]),
+                    None => s.only(&[keys::EXEC, keys::HTTP, keys::TMUX, keys::SINK]),
                 }
                 match kind?.0 {
+                    "http" => self.http(&s).map(Sink::Http),
                     "tmux" => self.tmux(&s, name, state_dir, &mut sockets).map(Sink::Tmux),
                     _ => self.exec(&s).map(Sink::Exec),
                 }

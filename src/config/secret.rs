@@ -5,6 +5,7 @@
 //! ASCII, because it goes into a header. No message ever shows any of it.
 
 use crate::error::Error;
+use crate::mutant;
 use crate::os::file::open_regular_or_link;
 use std::fmt;
 use std::io::Read;
@@ -31,11 +32,28 @@ impl Secret {
     /// # Errors
     /// A usage error naming `origin` when nothing is left, or something that cannot be a token.
     pub fn from_bytes(bytes: &[u8], origin: &str) -> Result<Secret, Error> {
+        let secret = Secret::line(bytes, origin)?;
+        if !secret.0.bytes().all(|b| b.is_ascii_graphic()) {
+            let cause = "it has blanks or characters in it that no token has";
+            return Err(Error::usage(format!("cannot use {origin}"), cause));
+        }
+        Ok(secret)
+    }
+
+    /// The same for what is no token: one line of any text, such as a webhook's secret or the value of a
+    /// header field, may have blanks in the middle.
+    ///
+    /// # Errors
+    /// A usage error naming `origin` when nothing is left, or more than a line.
+    pub fn line(bytes: &[u8], origin: &str) -> Result<Secret, Error> {
         let wrong = |cause: &str| Error::usage(format!("cannot use {origin}"), cause);
         if bytes.len() as u64 > LIMIT {
             return Err(wrong("it is longer than 64 KiB"));
         }
         let text = std::str::from_utf8(bytes).map_err(|_| wrong("it is not text"))?;
+        if mutant::is("line-ends-are-secret") {
+            return Ok(Secret(text.to_string()));
+        }
         let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
         if text.is_empty() {
             return Err(wrong("it is empty"));
@@ -43,8 +61,10 @@ impl Secret {
         if text.contains(['\n', '\r']) {
             return Err(wrong("it has more than one line"));
         }
-        if !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err(wrong("it has blanks or characters in it that no token has"));
+        if text.contains(char::is_control) {
+            return Err(wrong(
+                "it has blanks or characters in it that no secret has",
+            ));
         }
         Ok(Secret(text.to_string()))
     }
@@ -54,16 +74,17 @@ impl Secret {
     /// # Errors
     /// A usage error naming the variable when it is not set or holds no secret.
     pub fn from_env(name: &str) -> Result<Secret, Error> {
-        let value = std::env::var_os(name).ok_or_else(|| {
-            Error::usage(
-                format!("cannot use the environment variable {name}"),
-                "it is not set",
-            )
-        })?;
-        Secret::from_bytes(
-            value.as_encoded_bytes(),
-            &format!("the environment variable {name}"),
-        )
+        let origin = format!("the environment variable {name}");
+        Secret::from_bytes(&bytes_of_env(name)?, &origin)
+    }
+
+    /// Reads the [`Secret::line`] in the environment variable `name`.
+    ///
+    /// # Errors
+    /// A usage error naming the variable when it is not set or holds no secret.
+    pub fn line_of_env(name: &str) -> Result<Secret, Error> {
+        let origin = format!("the environment variable {name}");
+        Secret::line(&bytes_of_env(name)?, &origin)
     }
 
     /// Reads the secret in `file`.
@@ -72,12 +93,34 @@ impl Secret {
     /// A usage error naming the file when it cannot be read or holds no secret.
     pub fn from_file(file: &Path) -> Result<Secret, Error> {
         let origin = format!("the token file {}", file.display());
-        let mut bytes = Vec::new();
-        open_regular_or_link(file)
-            .and_then(|f| f.take(LIMIT + 1).read_to_end(&mut bytes))
-            .map_err(|e| Error::usage(format!("cannot read {origin}"), e))?;
-        Secret::from_bytes(&bytes, &origin)
+        Secret::from_bytes(&bytes_of_file(file, &origin)?, &origin)
     }
+
+    /// Reads the [`Secret::line`] in `file`, which `origin` names.
+    ///
+    /// # Errors
+    /// A usage error naming `origin` when the file cannot be read or holds no secret.
+    pub fn line_of_file(file: &Path, origin: &str) -> Result<Secret, Error> {
+        Secret::line(&bytes_of_file(file, origin)?, origin)
+    }
+}
+
+fn bytes_of_env(name: &str) -> Result<Vec<u8>, Error> {
+    let value = std::env::var_os(name).ok_or_else(|| {
+        Error::usage(
+            format!("cannot use the environment variable {name}"),
+            "it is not set",
+        )
+    })?;
+    Ok(value.into_encoded_bytes())
+}
+
+fn bytes_of_file(file: &Path, origin: &str) -> Result<Vec<u8>, Error> {
+    let mut bytes = Vec::new();
+    open_regular_or_link(file)
+        .and_then(|f| f.take(LIMIT + 1).read_to_end(&mut bytes))
+        .map_err(|e| Error::usage(format!("cannot read {origin}"), e))?;
+    Ok(bytes)
 }
 
 impl fmt::Debug for Secret {

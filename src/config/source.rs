@@ -55,6 +55,7 @@ impl Rules<'_> {
             name: name?,
             provider: provider?,
             sinks: sinks?,
+            webhook_sinks: Vec::new(),
             policy,
         })
     }
@@ -213,7 +214,7 @@ impl Rules<'_> {
 
 /// Whether `name` can be an environment variable's name; says so if not,
 /// without repeating what may be a token.
-fn is_variable(spot: &Spot, name: &str) -> bool {
+pub(super) fn is_variable(spot: &Spot, name: &str) -> bool {
     if secret::looks_like_a_token(name) {
         spot.wrong(
             "this looks like a token itself; put the token into an environment variable and name the variable here",

@@ -55,6 +55,59 @@ pub(super) fn base_url(url: &str) -> Result<String, String> {
     Ok(format!("{scheme}://{host}{port}{path}"))
 }
 
+/// Checks the URL of a sink and gives it with scheme and host in lower case.
+///
+/// # Errors
+/// What is wrong, without repeating the URL: it may hold a password.
+pub(super) fn sink_url(url: &str) -> Result<String, String> {
+    const SCHEMES: &str = "must begin with http:// or https://";
+    let (scheme, rest) = url.split_once("://").ok_or(SCHEMES)?;
+    let scheme = scheme.to_ascii_lowercase();
+    if scheme != "https" && scheme != "http" {
+        return Err(SCHEMES.into());
+    }
+    if !rest.bytes().all(|b| b.is_ascii_graphic()) || rest.contains(['\\', '"', '<', '>', '^', '`'])
+    {
+        return Err("has characters in it that a URL cannot have".into());
+    }
+    if rest.contains('#') {
+        return Err("must end before any #".into());
+    }
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    if authority.contains('@') {
+        return Err("must not hold a name or password; put the value of Authorization into a file and name that under header_files".into());
+    }
+    let authority = authority.to_ascii_lowercase();
+    match authority
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once(']'))
+    {
+        Some((address, port)) if address.parse::<Ipv6Addr>().is_ok() => {
+            is_port(port)?;
+        }
+        _ => {
+            split_port(&authority)?;
+        }
+    }
+    let slash = if path.starts_with('/') { "" } else { "/" };
+    Ok(format!("{scheme}://{authority}{slash}{path}"))
+}
+
+/// Whether `port` is `:port`, or nothing.
+fn is_port(port: &str) -> Result<(), String> {
+    match port.strip_prefix(':') {
+        None if port.is_empty() => Ok(()),
+        Some(digits)
+            if digits.bytes().all(|b| b.is_ascii_digit())
+                && digits.parse::<u16>().is_ok_and(|p| p > 0) =>
+        {
+            Ok(())
+        }
+        _ => Err("has a port that is not a number from 1 to 65535".into()),
+    }
+}
+
 /// Why a checked base URL is most likely not meant, if so.
 pub(super) fn doubt(base_url: &str) -> Option<String> {
     let host = host(base_url);
@@ -94,16 +147,7 @@ fn split_port(authority: &str) -> Result<(&str, &str), String> {
         }
         (host, port)
     };
-    match port.strip_prefix(':') {
-        None if port.is_empty() => Ok((host, port)),
-        Some(digits)
-            if digits.bytes().all(|b| b.is_ascii_digit())
-                && digits.parse::<u16>().is_ok_and(|p| p > 0) =>
-        {
-            Ok((host, port))
-        }
-        _ => Err("has a port that is not a number from 1 to 65535".into()),
-    }
+    is_port(port).map(|()| (host, port))
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -276,6 +276,7 @@ mod tests {
             seq: 1,
             attempt: 1,
             payload: "{}".into(),
+            webhook: None,
         }
     }
 

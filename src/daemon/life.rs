@@ -7,7 +7,9 @@
 use super::clock;
 use super::dispatch::Dispatch;
 use super::lifecycle::VERSION;
-use crate::config::checked::{Config, Provider as ProviderConfig, TokenFrom};
+use crate::config::checked::{
+    Config, Provider as ProviderConfig, SecretFrom, Sink as SinkConfig, TokenFrom,
+};
 use crate::engine::cycle::Engine;
 use crate::engine::delivery::Slug;
 use crate::engine::entry::Entry;
@@ -118,6 +120,7 @@ pub fn open_feeds(config: &Config) -> (Vec<FeedSetup>, Providers) {
                 rules: Rules {
                     source: source.name.clone(),
                     sinks: source.sinks.clone(),
+                    webhook_sinks: source.webhook_sinks.clone(),
                     policy: source.policy.clone(),
                     self_marker: config.self_marker.clone(),
                     scope: feed.scope,
@@ -181,6 +184,13 @@ pub fn open_sinks(config: &Config, layout: &Layout) -> Sinks {
     for source in &config.sources {
         if let ProviderConfig::GitHub(github) = &source.provider
             && let Some(TokenFrom::Env(name)) = &github.token
+        {
+            secrets.insert(name.clone());
+        }
+    }
+    for sink in config.sinks.values() {
+        if let SinkConfig::Http(http) = sink
+            && let Some(SecretFrom::Env(name)) = &http.secret
         {
             secrets.insert(name.clone());
         }

@@ -178,6 +178,10 @@ impl Record {
                     attempts,
                 }
             }
+            Outcome::Refused { reason } => {
+                tries.attempts += 1;
+                self.give_up(&sink, seq, reason, now, budget)
+            }
             Outcome::Deferred { reason, not_before } => {
                 let pause = grown(budget.pause, 2, tries.deferrals).min(LONGEST_DEFERRAL);
                 tries.deferrals += 1;
@@ -375,6 +379,7 @@ mod tests {
             kind: EventKind::Comment,
             at: Time(id),
             payload: "{}".into(),
+            webhook: None,
         };
         let queue = Queue {
             pending: (1..=n).collect(),

@@ -2,6 +2,7 @@
 
 use super::item::ItemRef;
 use super::time::Time;
+use super::webhook::Webhook;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -82,6 +83,8 @@ pub struct Delivery {
     pub attempt: u32,
     /// The bytes to deliver, the same at every try.
     pub payload: Arc<str>,
+    /// What GitHub's webhook would have sent; likewise.
+    pub webhook: Option<Webhook>,
 }
 
 /// What became of one try, named by what the caller does next.
@@ -91,6 +94,11 @@ pub enum Outcome {
     Delivered,
     /// It was tried and failed: one attempt is spent.
     Failed {
+        /// Why, for the user.
+        reason: String,
+    },
+    /// It will never take effect: give it up, whatever is left of its budget.
+    Refused {
         /// Why, for the user.
         reason: String,
     },

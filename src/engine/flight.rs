@@ -258,6 +258,10 @@ impl Engine {
     }
 
     fn slots(&mut self, sink: &str, change: i64) {
+        if mutant::is("sinks-share-their-slots") {
+            self.free.values_mut().for_each(|free| *free += change);
+            return;
+        }
         if let Some(free) = self.free.get_mut(sink) {
             *free += change;
         }
@@ -286,6 +290,7 @@ fn delivery(record: &Record, slug: &Slug, sink: &str, seq: u64, attempt: u32) ->
         seq,
         attempt,
         payload: event.payload.clone(),
+        webhook: event.webhook.clone(),
     })
 }
 

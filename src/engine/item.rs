@@ -4,6 +4,7 @@ use super::time::Time;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// The name of a work item for ever: `github:octo/api#7`,
 /// `github:ghe.example.org/octo/api#7`, `dir:inbox#7`.
@@ -172,6 +173,24 @@ pub struct Item {
     pub closed_at: Option<Time>,
     /// Its page, for people.
     pub url: Option<String>,
+    /// What the tracker wrote, where somebody wants that.
+    pub upstream: Option<Box<Upstream>>,
+}
+
+/// An item in its tracker's own words: the JSON objects as they were sent, for who wants what its
+/// webhook would have sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upstream {
+    /// The item as an issue, which a pull request is too.
+    pub issue: Option<Arc<str>>,
+    /// The pull request, if it is one and something may be told that needs it.
+    pub pull_request: Option<Arc<str>>,
+    /// The label the item lost, if that is why it ended.
+    pub label: Option<Arc<str>>,
+    /// Its repository.
+    pub repository: Arc<str>,
+    /// The App's installation that it was read by.
+    pub installation: Option<Arc<str>>,
 }
 
 /// Which conversation a comment belongs to: equal ids in different ones are different comments.
@@ -202,6 +221,8 @@ pub struct Comment {
     pub url: Option<String>,
     /// What else is to be said of it in a review.
     pub details: Details,
+    /// The JSON object it was sent as, where somebody wants that.
+    pub upstream: Option<Arc<str>>,
 }
 
 /// What a review, or a comment on a line of a diff, says besides its text; named as GitHub names it.

@@ -27,3 +27,4 @@ pub mod saving;
 pub mod step;
 pub mod time;
 mod walk;
+pub mod webhook;

@@ -74,6 +74,7 @@ mod tests {
             kind,
             at: Time(at),
             payload: "{}".into(),
+            webhook: None,
         }
     }
 

@@ -11,6 +11,7 @@ use super::item::{Author, Comment, Item, ItemRef, Sighting, State};
 use super::payload::{Subject, payload};
 use super::record::{Disposition, Event, Known, Queue, Record, Seen, Standing, Stored};
 use super::time::Time;
+use super::webhook::webhook;
 use serde_json::Map;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub struct Rules {
     pub source: String,
     /// Its sinks.
     pub sinks: Vec<String>,
+    /// Those of them that take what GitHub's webhook would have sent.
+    pub webhook_sinks: Vec<String>,
     /// Who may act, which items count.
     pub policy: Policy,
     /// The text that marks our own comments.
@@ -101,7 +104,7 @@ impl Rules {
             rec,
         };
         if judging.rec.standing == Standing::Active {
-            judging.end(Standing::Gone, None);
+            judging.end(Standing::Gone, None, None);
             judging.out.changed = true;
         }
         judging.out
@@ -227,7 +230,7 @@ impl Judging<'_> {
                         .filter(|at| item.closed_at.is_none_or(|closed_at| *at < closed_at));
                     let is_gone = open || label_went.is_some();
                     let standing = if is_gone { Standing::Gone } else { ended };
-                    self.end(standing, label_went.or(item.closed_at));
+                    self.end(standing, label_went.or(item.closed_at), Some(item));
                 }
                 self.comments(sighting);
             }
@@ -243,7 +246,7 @@ impl Judging<'_> {
             (_, false) if is_new && self.was_open_while_watched(item) => {
                 self.open(item);
                 self.comments_before_the_end(sighting);
-                self.end(ended, item.closed_at);
+                self.end(ended, item.closed_at, Some(item));
                 self.comments(sighting);
             }
             (_, false) => {
@@ -299,7 +302,7 @@ impl Judging<'_> {
         } else {
             // A reopening stands right behind the closing it undoes, an opening before everything.
             let at = self.rec.ended_at.unwrap_or(Time::ZERO);
-            self.queue(key, kind, at, &Subject::Item(item));
+            self.queue(key, kind, at, Some(item), &Subject::Item(item));
         }
     }
 
@@ -313,7 +316,8 @@ impl Judging<'_> {
         }
     }
 
-    fn end(&mut self, standing: Standing, closed_at: Option<Time>) {
+    /// `item` is there unless it is gone for good.
+    fn end(&mut self, standing: Standing, closed_at: Option<Time>, item: Option<&Item>) {
         self.rec.standing = standing;
         // Without a time of its own an end stands behind the last comment: the
         // tracker's times and ours are never compared.
@@ -332,7 +336,7 @@ impl Judging<'_> {
         // Who was never told of the item need not be told of its end.
         if self.told() {
             let key = numbered("closed", self.rec.openings.max(1));
-            self.queue(key, EventKind::Closed, at, &Subject::End(reason));
+            self.queue(key, EventKind::Closed, at, item, &Subject::End(reason));
         }
     }
 
@@ -383,6 +387,7 @@ impl Judging<'_> {
                     key,
                     comment.channel.event(),
                     comment.created_at,
+                    Some(&sighting.item),
                     &Subject::Comment(comment),
                 );
             }
@@ -428,7 +433,14 @@ impl Judging<'_> {
         may
     }
 
-    fn queue(&mut self, key: Key, kind: EventKind, at: Time, subject: &Subject) {
+    fn queue(
+        &mut self,
+        key: Key,
+        kind: EventKind,
+        at: Time,
+        item: Option<&Item>,
+        subject: &Subject,
+    ) {
         if self.rec.known.get(&key) == Some(Disposition::Queued) {
             return;
         }
@@ -440,6 +452,16 @@ impl Judging<'_> {
             &key,
             subject,
         );
+        let hooks = &self.rules.webhook_sinks;
+        // Of what is not there any more GitHub would show what it was, which nobody knows.
+        let takes = |sink: &&String| item.is_some() || !hooks.contains(sink);
+        let takers: Vec<&String> = self.rules.sinks.iter().filter(takes).collect();
+        if takers.is_empty() {
+            return;
+        }
+        let webhook = item
+            .filter(|_| !hooks.is_empty())
+            .and_then(|item| webhook(kind, item, subject));
         let seq = self.rec.next_seq;
         self.rec.next_seq += 1;
         self.rec.known.add(key.clone(), Disposition::Queued);
@@ -450,9 +472,10 @@ impl Judging<'_> {
                 kind,
                 at,
                 payload,
+                webhook,
             },
         );
-        for sink in &self.rules.sinks {
+        for sink in takers {
             let queue: &mut Queue = self.rec.sinks.entry(sink.clone()).or_default();
             queue.pending.insert(seq);
         }

@@ -6,6 +6,7 @@
 use super::delivery::{EventKind, Key};
 use super::item::{ItemRef, Kind, State};
 use super::time::Time;
+use super::webhook::Webhook;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -149,6 +150,20 @@ pub struct Event {
     pub at: Time,
     /// The bytes to deliver, fixed when the event was first seen.
     pub payload: Arc<str>,
+    /// What GitHub's webhook would have sent, if a sink takes that.
+    pub webhook: Option<Webhook>,
+}
+
+impl Event {
+    /// How many bytes it holds to deliver.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        let webhook = self
+            .webhook
+            .as_ref()
+            .map_or(0, |webhook| webhook.body.len());
+        self.payload.len() + webhook
+    }
 }
 
 /// One sink's view of an item: which events wait for it, strictly in order.

@@ -57,7 +57,7 @@ impl fmt::Debug for SigningKey {
 }
 
 /// Base64 as it stands in URLs, without padding (RFC 4648, section 5).
-fn base64url(bytes: &[u8]) -> String {
+pub(super) fn base64url(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::new();
     for chunk in bytes.chunks(3) {

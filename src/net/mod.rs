@@ -12,23 +12,27 @@ mod certificate;
 mod failure;
 mod jwt;
 mod proxy;
+mod reach;
 mod secret;
+mod signature;
 mod tls;
 mod url;
 
 pub use failure::Failure;
 pub use jwt::SigningKey;
 pub use secret::Secret;
-pub use url::{host, path, resolve, same_origin};
+pub use signature::{Hmac, base64, sign, uuid_of_url};
+pub use url::{host, is_loopback, path, resolve, same_origin};
 
 use proxy::Proxies;
+use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use ureq::http::{HeaderMap, Request};
+use ureq::http::{HeaderMap, Request, Response};
 use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{ConnectProxyConnector, Connector as _, TcpConnector};
-use ureq::{Agent, AsSendBody};
+use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
+use ureq::{Agent, AsSendBody, Body};
 
 /// How long and how large a request may become.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +83,8 @@ pub struct Client {
 struct Shared {
     ca_file: Option<PathBuf>,
     proxies: Proxies,
+    /// Whether a connection is ever used for a second request.
+    reuses: bool,
     /// There once it could be set up, with the certificates of that moment.
     agent: OnceLock<Agent>,
 }
@@ -101,9 +107,21 @@ impl Client {
     /// are read with the first request; as long as they cannot be, each fails.
     #[must_use]
     pub fn trusting(limits: Limits, ca_file: Option<PathBuf>) -> Client {
+        Client::made(limits, ca_file, true)
+    }
+
+    /// A client for requests that have an effect: each has a connection of its own. On one that is
+    /// used again a request can be lost with nobody knowing whether it arrived.
+    #[must_use]
+    pub fn for_effects(limits: Limits, ca_file: Option<PathBuf>) -> Client {
+        Client::made(limits, ca_file, false)
+    }
+
+    fn made(limits: Limits, ca_file: Option<PathBuf>, reuses: bool) -> Client {
         let shared = Shared {
             ca_file,
             proxies: Proxies::read(|name| std::env::var(name).ok()),
+            reuses,
             agent: OnceLock::new(),
         };
         Client {
@@ -122,13 +140,52 @@ impl Client {
         led.map(|_| ()).map_err(Failure::because)
     }
 
+    /// Connects to `url`, TLS and proxy included, and asks nothing.
+    ///
+    /// # Errors
+    /// Why it cannot be reached.
+    pub fn reach(&self, url: &str) -> Result<(), Failure> {
+        let proxy = self.shared.proxies.lead_to(url);
+        let proxy = proxy.map_err(Failure::because)?.cloned();
+        let via = proxy.as_ref().map(|p| format!("{}:{}", p.host(), p.port()));
+        let connector = self.connector()?.chain(reach::Probe {
+            url: url.to_string(),
+        });
+        let agent = Agent::with_parts(self.config(), connector, DefaultResolver::default());
+        let request = Request::head(url).body(());
+        let failed = |e| Failure::new(e, &self.limits, via.clone());
+        let request = request.map_err(|e| failed(e.into()))?;
+        let request = agent.configure_request(request).proxy(proxy).build();
+        match agent.run(request) {
+            Err(e) if reach::is_reached(&e) => Ok(()),
+            Err(e) => Err(failed(e)),
+            Ok(_) => Ok(()),
+        }
+    }
+
     fn agent(&self) -> Result<&Agent, Failure> {
         let shared = &*self.shared;
         if let Some(agent) = shared.agent.get() {
             return Ok(agent);
         }
-        let trust = tls::config(shared.ca_file.as_deref(), tls::system_file().as_deref())
-            .map_err(Failure::because)?;
+        let connector = self.connector()?;
+        let agent = Agent::with_parts(self.config(), connector, DefaultResolver::default());
+        Ok(shared.agent.get_or_init(|| agent))
+    }
+
+    /// What connects, and whom it trusts.
+    fn connector(&self) -> Result<impl Connector + use<>, Failure> {
+        let ca_file = self.shared.ca_file.as_deref();
+        let trust =
+            tls::config(ca_file, tls::system_file().as_deref()).map_err(Failure::because)?;
+        Ok(
+            ().chain(ConnectProxyConnector::default())
+                .chain(TcpConnector::default())
+                .chain(trust),
+        )
+    }
+
+    fn config(&self) -> ureq::config::Config {
         let limits = self.limits;
         let idle = match crate::mutant::is("connections-kept") {
             true => Duration::from_secs(3600),
@@ -148,14 +205,11 @@ impl Client {
             .timeout_connect(Some(limits.connect))
             .timeout_send_request(Some(limits.whole))
             .timeout_recv_response(whole)
-            .timeout_recv_body(whole)
-            .build();
-        let connector =
-            ().chain(ConnectProxyConnector::default())
-                .chain(TcpConnector::default())
-                .chain(trust);
-        let agent = Agent::with_parts(config, connector, DefaultResolver::default());
-        Ok(shared.agent.get_or_init(|| agent))
+            .timeout_recv_body(whole);
+        match self.shared.reuses {
+            true => config.build(),
+            false => config.max_idle_connections(0).build(),
+        }
     }
 
     /// Gets `url`, with `token` as the bearer if there is one.
@@ -200,6 +254,28 @@ impl Client {
         self.send(request, url, headers, token)
     }
 
+    /// Posts `body` to `url` for its effect; no redirect is followed. The status is the answer: what
+    /// can be had of its body within the limits is taken, and more of it is no matter.
+    ///
+    /// # Errors
+    /// [`Failure`] when no status came. The request may have had its effect all the same.
+    pub fn effect(
+        &self,
+        url: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<Answer, Failure> {
+        let (mut response, _) = self.run(Request::post(url).body(body), url, headers, None)?;
+        let mut said = Vec::new();
+        // It was answered, whatever becomes of the rest.
+        let _ = response
+            .body_mut()
+            .as_reader()
+            .take(self.limits.body)
+            .read_to_end(&mut said);
+        Ok(Answer::of(url, response, said, None))
+    }
+
     fn send<B: AsSendBody>(
         &self,
         request: Result<Request<B>, ureq::http::Error>,
@@ -207,6 +283,24 @@ impl Client {
         headers: &[(&str, &str)],
         token: Option<&Secret>,
     ) -> Result<Answer, Failure> {
+        let (mut response, via) = self.run(request, url, headers, token)?;
+        let body = response
+            .body_mut()
+            .with_config()
+            .limit(self.limits.body)
+            .read_to_vec()
+            .map_err(|e| Failure::new(e, &self.limits, via))?;
+        Ok(Answer::of(url, response, body, token))
+    }
+
+    /// Sends a request; gives the answer up to its body, and the proxy it came through.
+    fn run<B: AsSendBody>(
+        &self,
+        request: Result<Request<B>, ureq::http::Error>,
+        url: &str,
+        headers: &[(&str, &str)],
+        token: Option<&Secret>,
+    ) -> Result<(Response<Body>, Option<String>), Failure> {
         let agent = self.agent()?;
         let proxy = self.shared.proxies.lead_to(url);
         let proxy = proxy.map_err(Failure::because)?.cloned();
@@ -224,21 +318,8 @@ impl Client {
             request.headers_mut().insert(name, value);
         }
         let request = agent.configure_request(request).proxy(proxy).build();
-        let mut response = agent.run(request).map_err(failed)?;
-        let body = response
-            .body_mut()
-            .with_config()
-            .limit(self.limits.body)
-            .read_to_vec()
-            .map_err(failed)?;
-        let (head, _) = response.into_parts();
-        Ok(Answer {
-            url: url.to_string(),
-            status: head.status.as_u16(),
-            headers: head.headers,
-            body,
-            token: token.cloned(),
-        })
+        let response = agent.run(request).map_err(failed)?;
+        Ok((response, via))
     }
 }
 
@@ -257,6 +338,17 @@ pub struct Answer {
 }
 
 impl Answer {
+    fn of(url: &str, response: Response<Body>, body: Vec<u8>, token: Option<&Secret>) -> Answer {
+        let (head, _) = response.into_parts();
+        Answer {
+            url: url.to_string(),
+            status: head.status.as_u16(),
+            headers: head.headers,
+            body,
+            token: token.cloned(),
+        }
+    }
+
     /// A text out of this answer as it may be shown: a server, or a proxy before
     /// it, that repeats the request repeats the token.
     #[must_use]

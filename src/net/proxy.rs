@@ -62,7 +62,7 @@ impl Proxies {
         let Some((variable, proxy)) = &self.https else {
             return Ok(None);
         };
-        // Plain http is for loopback alone.
+        // Plain http goes directly: loopback, and sinks near by.
         if url::is_loopback(url) || !url.starts_with("https://") {
             return Ok(None);
         }

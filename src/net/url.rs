@@ -63,7 +63,8 @@ pub fn path(url: &str) -> &str {
 }
 
 /// Whether a URL's host is this machine by name or number.
-pub(super) fn is_loopback(url: &str) -> bool {
+#[must_use]
+pub fn is_loopback(url: &str) -> bool {
     host(url).is_some_and(|host| {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         bare == "localhost"

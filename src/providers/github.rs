@@ -42,6 +42,7 @@ mod session;
 mod sweep;
 mod talk;
 mod unread;
+mod upstream;
 mod walk;
 
 use super::token::{Token, Tokens};
@@ -62,7 +63,9 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use session::Session;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 use talk::{Asks, Talk, is_young};
 use unread::Unreads;
@@ -83,6 +86,12 @@ pub struct GitHubProvider {
     /// Shared by the repositories of a source.
     tokens: Tokens,
     place: Place,
+    /// Somebody takes what GitHub's webhook would have sent.
+    webhooks: bool,
+    /// The repository as a webhook shows it, once it was asked for.
+    repository: RefCell<Option<Arc<str>>>,
+    /// The App's installation that the token is of, likewise.
+    installation: Option<Arc<str>>,
 }
 
 /// One feed per repository of `source`.
@@ -96,6 +105,7 @@ pub fn open(source: &Source, config: &GitHub) -> Vec<Feed> {
             let (client, policy) = (client.clone(), source.policy.clone());
             let mut provider = GitHubProvider::new(client, config.clone(), policy, owner, repo);
             provider.tokens = tokens.clone();
+            provider.webhooks = !source.webhook_sinks.is_empty();
             let Place { host, path } = &provider.place;
             Feed {
                 slug: Slug::feed(&source.name, host.as_deref(), Some(path)),
@@ -162,6 +172,12 @@ impl GitHubProvider {
                 host,
                 path: format!("{owner}/{repo}"),
             },
+            webhooks: false,
+            repository: RefCell::new(None),
+            installation: match &config.token {
+                Some(TokenFrom::App(app)) => Some(upstream::installation(app.installation_id)),
+                _ => None,
+            },
             config,
             policy,
         }
@@ -205,6 +221,7 @@ impl GitHubProvider {
             failed_items: 0,
             of_item: false,
             asked_item: false,
+            keeps: self.webhooks,
         }
     }
 }
@@ -273,6 +290,8 @@ struct Look<'a> {
     labels: BTreeMap<u64, Time>,
     /// That the label is still there.
     label_stands: bool,
+    /// The label as it was sent then, where that is kept.
+    lost_label: Option<Arc<str>>,
     /// What is told now should be known: nothing that changed later is.
     limit: Option<Time>,
 }
@@ -310,6 +329,7 @@ impl<'a> Look<'a> {
             left: HashSet::new(),
             labels: BTreeMap::new(),
             label_stands: false,
+            lost_label: None,
             limit: None,
         }
     }
@@ -539,7 +559,7 @@ impl<'a> Look<'a> {
             && !mutant::is("ends-told-at-once")
         {
             if active {
-                self.tell_before(at, &item)?;
+                self.tell_before(at, row, &item)?;
             }
             self.hold(number, row);
             return Ok(());
@@ -558,7 +578,17 @@ impl<'a> Look<'a> {
             self.held_items.insert(number);
             return Ok(());
         }
-        if unread && read {
+        let may_begin = !active || self.known.is_none();
+        let itself = (wanted || active)
+            && (ended || may_begin)
+            && (active || !self.is_labelled_as_before(row));
+        let concerns = self.concerns(number, itself);
+        let whole = self.add_upstream(row, &mut item, concerns)?;
+        if !whole && self.talk.unread.is_new(number, self.session.clock()) {
+            self.held_items.insert(number);
+            return Ok(());
+        }
+        if unread && read && whole {
             self.talk.unread.remove(number);
         }
         self.told.insert(number, row.updated_at);
@@ -578,17 +608,24 @@ impl<'a> Look<'a> {
 
     /// Tells what was said of an item being worked on before its end at `at`, which is too
     /// young to be told.
-    fn tell_before(&mut self, at: Time, item: &Item) -> Result<(), Cut> {
+    fn tell_before(&mut self, at: Time, row: &Row, item: &Item) -> Result<(), Cut> {
         let number = item.item_ref.number;
-        let comments = self.talk.take_before(number, at, self.session.last_date);
-        if comments.is_empty() || mutant::is("the-end-holds-all") {
+        if !self.waits(number) {
             return Ok(());
         }
+        let concerns = self.concerns(number, false);
         // As it was when that was said.
         let mut item = item.clone();
         item.state = State::Open;
         item.closed_at = None;
         item.unlabelled_at = None;
+        if !self.add_upstream(row, &mut item, concerns)? {
+            return Ok(());
+        }
+        let comments = self.talk.take_before(number, at, self.session.last_date);
+        if comments.is_empty() || mutant::is("the-end-holds-all") {
+            return Ok(());
+        }
         let label = self.provider.policy.label.clone();
         let label = label.filter(|_| !self.provider.policy.wants(&item.labels));
         item.labels.extend(label);
@@ -707,7 +744,8 @@ impl<'a> Look<'a> {
                 // It is read by itself.
                 continue;
             }
-            let row = match self.talk.pull(number) {
+            // A pull request's own list does not show it as the issue that a webhook shows.
+            let row = match self.talk.pull(number).filter(|_| !self.session.keeps) {
                 Some(row) => Ok(row.clone()),
                 None => self.item(number)?,
             };
@@ -778,7 +816,7 @@ impl<'a> Look<'a> {
                 return Ok(Err(NoItem::Failed(reason)));
             }
         };
-        let row = Row::new(raw, "number");
+        let row = Row::kept(raw, "number", self.session.keeps);
         match row.key == Some(number) {
             true => Ok(Ok(row)),
             false => hidden("another item was answered for it"),
@@ -815,6 +853,9 @@ impl<'a> Look<'a> {
                 }
                 let about: Value = json::parse(&json::mend(&answer.body))
                     .map_err(|e| answer::unreadable(&answer, "a repository", &e))?;
+                if self.session.keeps {
+                    self.keep_repository(&answer)?;
+                }
                 let name = about.get("full_name").and_then(Value::as_str);
                 let id = about.get("id").and_then(Value::as_u64);
                 (id, name.map(str::to_string))

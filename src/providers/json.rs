@@ -4,9 +4,12 @@
 //! byte-order mark. One such byte must not cost a page of comments, so each is
 //! mended to what a careful reader would show, and what comes out is valid.
 
-use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use std::borrow::Cow;
+use std::fmt;
 
 /// Mends `bytes` into JSON text that a strict reader takes, if it is JSON at
 /// all: a byte-order mark is dropped; what is not UTF-8, and the escape of
@@ -36,6 +39,54 @@ pub fn parse<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Err
 /// When it is not a whole JSON list.
 pub fn elements(text: &str) -> Result<Vec<&RawValue>, serde_json::Error> {
     serde_json::from_str(text)
+}
+
+/// The fields of a JSON object in their order, each value as it was written.
+#[derive(Debug, Clone)]
+pub struct Fields(pub Vec<(String, Box<RawValue>)>);
+
+impl Fields {
+    /// Reads an object; `None` if `text` is none.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Fields> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Fields;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Fields, M::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Fields(fields))
+            }
+        }
+        let mut reader = serde_json::Deserializer::from_str(text);
+        let fields = reader.deserialize_map(InOrder).ok()?;
+        reader.end().ok()?;
+        Some(fields)
+    }
+
+    /// Puts what `change` makes of a field's value in its place; `None` leaves it.
+    pub fn change(&mut self, key: &str, change: impl Fn(&str) -> Option<String>) {
+        for (_, value) in self.0.iter_mut().filter(|(name, _)| name == key) {
+            if let Some(new) = change(value.get())
+                && let Ok(new) = RawValue::from_string(new)
+            {
+                *value = new;
+            }
+        }
+    }
+
+    /// The object, written without blanks between its fields.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let fields = self.0.iter();
+        let fields = fields.map(|(key, value)| format!("{}:{}", Value::from(key.as_str()), value));
+        format!("{{{}}}", fields.collect::<Vec<_>>().join(","))
+    }
 }
 
 /// Replaces the `\uXXXX` of half surrogate pairs; `None` if there are none.
@@ -89,7 +140,6 @@ fn surrogate(bytes: &[u8], at: usize) -> Option<Half> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::Value;
 
     fn read(bytes: &[u8]) -> Value {
         parse(&mend(bytes)).expect("mended text is JSON")

@@ -96,6 +96,7 @@ mod tests {
             name: "Api".into(),
             provider,
             sinks: vec![],
+            webhook_sinks: vec![],
             policy: checked::Policy::default(),
         };
         let feeds = |provider| {

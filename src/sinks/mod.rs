@@ -7,6 +7,7 @@
 
 pub mod child;
 pub mod exec;
+pub mod http;
 pub mod receipt;
 pub mod runner;
 pub mod tmux;
@@ -31,6 +32,7 @@ pub fn open(sink: &checked::Sink, runs_dir: &Path, secret_vars: &[String]) -> Bo
         checked::Sink::Tmux(settings) => {
             Box::new(tmux::Tmux::new(settings.clone(), runs_dir, secret_vars))
         }
+        checked::Sink::Http(settings) => Box::new(http::Http::new(settings.clone())),
     }
 }
 

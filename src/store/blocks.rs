@@ -114,7 +114,7 @@ impl Plan {
 
     fn seal_events(&mut self, record: &Record) -> Result<(), serde_json::Error> {
         let events = &record.events;
-        let size = |seq: u64| events.get(&seq).map_or(0, |e| e.payload.len());
+        let size = |seq: u64| events.get(&seq).map_or(0, Event::size);
         for (&first, &last) in &record.stored.event_blocks {
             if first <= last && events.range(first..=last).next().is_some() {
                 self.event_blocks.insert(first, last);

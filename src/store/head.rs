@@ -15,7 +15,7 @@
 //! | `ended_at` | when it ended the last time, if it ever did |
 //! | `next_seq` | the number the next event gets |
 //! | `sinks` | by sink: `pending` and, where there are any, `tries`, `gave_up`, `delivered`, `last_delivery_at` |
-//! | `events` | unresolved events not in a block: `seq`, `key`, `kind`, `at`, `payload` |
+//! | `events` | unresolved events not in a block: `seq`, `key`, `kind`, `at`, `payload`; for sinks that take it `webhook`: GitHub's `event` and `body` |
 //! | `event_blocks` | the blocks holding the others: `[first seq, last seq]` each |
 //! | `unresolved` | which of the events in those blocks are still unresolved |
 //! | `known_blocks` | how many blocks of known events there are |
@@ -35,6 +35,7 @@ use crate::engine::record::{
     Disposition, Event, GaveUp, Known, Queue, Record, Resolved, Seen, Standing, Stored, Tries,
 };
 use crate::engine::time::Time;
+use crate::engine::webhook::Webhook;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -104,6 +105,16 @@ pub(super) struct EventDoc<'a> {
     payload: Option<&'a RawValue>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
     payload_text: Option<Cow<'a, str>>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    webhook: Option<WebhookDoc<'a>>,
+}
+
+/// What GitHub's webhook would have sent, on disk.
+#[derive(Serialize, Deserialize)]
+struct WebhookDoc<'a> {
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    body: &'a RawValue,
 }
 
 impl<'a> EventDoc<'a> {
@@ -123,6 +134,13 @@ impl<'a> EventDoc<'a> {
             payload_text: payload
                 .is_none()
                 .then_some(Cow::Borrowed(event.payload.as_ref())),
+            webhook: event.webhook.as_ref().and_then(|webhook| {
+                Some(WebhookDoc {
+                    event: Cow::Borrowed(&webhook.event),
+                    // A body is one JSON object with nothing around it.
+                    body: serde_json::from_str(&webhook.body).ok()?,
+                })
+            }),
         }
     }
 
@@ -141,6 +159,10 @@ impl<'a> EventDoc<'a> {
             kind: self.kind,
             at: self.at,
             payload,
+            webhook: self.webhook.map(|doc| Webhook {
+                event: doc.event.as_ref().into(),
+                body: doc.body.get().into(),
+            }),
         };
         Ok((self.seq, event))
     }

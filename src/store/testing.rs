@@ -71,6 +71,7 @@ pub(super) fn add_pending(record: &mut Record, id: u64, payload: &str) -> u64 {
         kind: EventKind::Comment,
         at: Time(1_785_924_000_000 + id * 1000),
         payload: payload.into(),
+        webhook: None,
     };
     record.events.insert(seq, event);
     for queue in record.sinks.values_mut() {

@@ -133,6 +133,7 @@ pub fn delivery(seq: u64, payload: &str) -> Delivery {
         seq,
         attempt: 1,
         payload: payload.into(),
+        webhook: None,
     }
 }
 

@@ -5,6 +5,7 @@ use crate::world::forge::{Asked, Forge, Reply};
 use crate::world::hub::{Hub, New, Trace, Verdict, replies};
 use crate::world::judge::{Exchange, Judge};
 use crate::world::program::{Answer, Place};
+use crate::world::receiver::Inbox;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
@@ -159,7 +160,7 @@ fn what_our_forge_answers_when_it_has_nothing_fits_githubs_description() {
 }
 
 /// What the program asks for, as the description calls it.
-const ENDPOINTS: [&str; 12] = [
+const ENDPOINTS: [&str; 13] = [
     "/app/installations/{installation_id}/access_tokens",
     "/repos/{owner}/{repo}",
     "/repos/{owner}/{repo}/issues",
@@ -170,6 +171,7 @@ const ENDPOINTS: [&str; 12] = [
     "/repos/{owner}/{repo}/labels/{name}",
     "/repos/{owner}/{repo}/pulls",
     "/repos/{owner}/{repo}/pulls/comments",
+    "/repos/{owner}/{repo}/pulls/{pull_number}",
     "/repos/{owner}/{repo}/pulls/{pull_number}/comments",
     "/repos/{owner}/{repo}/pulls/{pull_number}/reviews",
 ];
@@ -209,7 +211,10 @@ fn what_we_ask_and_what_our_forge_answers_fits_githubs_description() {
     let mut config = place.config(script);
     config["label"] = "agent".into();
     config["sources"] = json!([{ "name": "forge", "provider": "github", "repos": [NAME],
-        "base_url": judge.url(), "token_env": "FORGE_TOKEN", "sinks": ["log"] }]);
+        "base_url": judge.url(), "token_env": "FORGE_TOKEN", "sinks": ["log", "hook"] }]);
+    // For which pull requests are asked for by themselves.
+    let inbox = Inbox::friendly();
+    config["sinks"]["hook"] = json!({ "type": "http", "url": inbox.url(), "format": "github" });
     place.configure(&config);
     let mut exchanges: Vec<Exchange> = Vec::new();
     let mut cycle = |what: &str| {

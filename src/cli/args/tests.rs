@@ -260,7 +260,10 @@ fn what_is_wrong_is_refused_by_name() {
             "init --provider gitea",
             "unknown provider 'gitea'; known: dir, github",
         ),
-        ("init --sink smtp", "unknown sink 'smtp'; known: exec, tmux"),
+        (
+            "init --sink smtp",
+            "unknown sink 'smtp'; known: exec, http, tmux",
+        ),
         ("init a b", "'b' is one word too many"),
         ("start -q -v", "-q and -v contradict each other"),
         (

@@ -45,6 +45,7 @@ fn engine(feeds: u64) -> Engine {
                 policy: Policy::default(),
                 self_marker: String::new(),
                 scope: String::new(),
+                webhook_sinks: Vec::new(),
             },
         }
     };

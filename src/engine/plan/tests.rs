@@ -20,6 +20,7 @@ fn rules() -> Rules {
         },
         self_marker: "<!-- idempoll -->".into(),
         scope: String::new(),
+        webhook_sinks: Vec::new(),
     }
 }
 
@@ -45,6 +46,7 @@ fn item() -> Item {
         without_label: Vec::new(),
         unlabelled_at: None,
         labels_dated: false,
+        upstream: None,
         closed_at: None,
         url: None,
     }
@@ -59,6 +61,7 @@ fn says(id: u64, login: &str, at: u64) -> Comment {
         created_at: Time(at),
         url: None,
         details: Details::default(),
+        upstream: None,
     }
 }
 

@@ -102,6 +102,7 @@ pub fn read(path: &Path, name: &str, source: &str, number: u64) -> Result<Read, 
         without_label: Vec::new(),
         unlabelled_at: None,
         labels_dated: false,
+        upstream: None,
         closed_at: time(&fields, "closed_at")?,
         url: text(&fields, "url")?.map(str::to_string),
     };
@@ -256,5 +257,6 @@ fn comment(value: &Value, mtime: Time) -> Result<Comment, String> {
         created_at: time(fields, "created_at")?.unwrap_or(mtime),
         url: text(fields, "url")?.map(str::to_string),
         details: Details::default(),
+        upstream: None,
     })
 }

@@ -78,6 +78,7 @@ pub fn inspect(
             failed_items: 0,
             of_item: false,
             asked_item: false,
+            keeps: false,
         },
         source,
         config,

@@ -18,6 +18,7 @@ use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::mutant;
 use crate::net::Redirects;
+use crate::providers::json;
 use std::time::Duration;
 
 /// An item changed by no more than its own making.
@@ -146,6 +147,10 @@ impl Look<'_> {
         match answer.status {
             200 => {
                 self.label_stands = true;
+                if self.session.keeps {
+                    let text = json::mend(&answer.body);
+                    self.lost_label = json::Fields::read(&text).map(|label| label.text().into());
+                }
                 Ok(())
             }
             404 => Err(Cut::because(format!(

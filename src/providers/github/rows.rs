@@ -3,11 +3,13 @@
 //! Fields are picked by hand and leniently: an unknown value in a field we do
 //! not need must not cost the row, and a row nobody can use costs only itself.
 
+use super::upstream;
 use crate::engine::item::{Author, Channel, Comment, Details, Item, ItemRef, Kind, State};
 use crate::engine::time::Time;
 use crate::providers::json;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use std::sync::Arc;
 
 /// One element of a list.
 #[derive(Debug, Clone)]
@@ -18,6 +20,8 @@ pub struct Row {
     pub updated_at: Option<Time>,
     /// All of it; `null` if it cannot be read.
     pub value: Value,
+    /// And as it was written, where that is kept.
+    pub raw: Option<Arc<str>>,
 }
 
 impl Row {
@@ -28,6 +32,15 @@ impl Row {
             key: value.get(key).and_then(Value::as_u64).filter(|&n| n >= 1),
             updated_at: time(&value, "updated_at"),
             value,
+            raw: None,
+        }
+    }
+
+    /// The same, kept as it was written too if `keeps`.
+    pub fn kept(raw: &RawValue, key: &str, keeps: bool) -> Row {
+        Row {
+            raw: keeps.then(|| raw.get().into()),
+            ..Row::new(raw, key)
         }
     }
 }
@@ -90,6 +103,7 @@ pub fn item(row: &Row, place: &Place) -> Result<Item, String> {
         labels_dated: true,
         closed_at: time(value, "closed_at"),
         url: text(value, "html_url").map(str::to_string),
+        upstream: None,
     })
 }
 
@@ -153,6 +167,8 @@ pub fn review(row: &Row) -> Result<Option<Comment>, String> {
     }
     let mut review = said(row, Channel::Review, "submitted_at")?;
     review.details.state = state;
+    let raw = review.upstream.as_deref();
+    review.upstream = raw.and_then(upstream::review).map(Into::into);
     Ok(Some(review))
 }
 
@@ -171,6 +187,7 @@ fn said(row: &Row, channel: Channel, made_at: &str) -> Result<Comment, String> {
         created_at,
         url: text(value, "html_url").map(str::to_string),
         details: Details::default(),
+        upstream: row.raw.clone(),
     })
 }
 

@@ -53,6 +53,8 @@ pub struct Session<'a> {
     pub of_item: bool,
     /// The last item in want of something was asked for.
     pub asked_item: bool,
+    /// Rows are kept as they were written too.
+    pub keeps: bool,
 }
 
 impl Session<'_> {

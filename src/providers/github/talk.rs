@@ -458,6 +458,14 @@ impl Talk {
         &self.waiting
     }
 
+    /// What is ready of the item `number` at the server's time `now` is of a review, or on lines.
+    pub fn reviews_wait_for(&self, number: u64, now: Option<Time>) -> bool {
+        let waiting = self.waiting.get(&number).into_iter().flatten();
+        let unread = self.without_reviews.contains(&number);
+        let mut ready = waiting.filter(|w| w.is_ready(unread, now));
+        ready.any(|w| w.comment.channel != Channel::Comment)
+    }
+
     /// The pull request `number`, if its own list showed it.
     pub fn pull(&self, number: u64) -> Option<&Row> {
         self.pulls.get(&number)

@@ -337,7 +337,8 @@ fn rows(answer: &Answer, session: &Session<'_>, key: &str) -> Result<Option<Vec<
     }
     let text = json::mend(&answer.body);
     let elements = json::elements(&text).map_err(|e| answer::unreadable(answer, "a list", &e))?;
-    let rows = elements.into_iter().map(|element| Row::new(element, key));
+    let rows = elements.into_iter();
+    let rows = rows.map(|element| Row::kept(element, key, session.keeps));
     Ok(Some(rows.collect()))
 }
 

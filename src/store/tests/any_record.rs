@@ -1,6 +1,7 @@
 //! Any record at all.
 
 use super::*;
+use crate::engine::webhook::Webhook;
 
 fn keys() -> impl Strategy<Value = Key> {
     prop_oneof![
@@ -62,6 +63,7 @@ prop_compose! {
             let event = Event {
                 key: Key(format!("review/{n}").into()), kind: EventKind::Review,
                 at: since, payload: payload.into(),
+                webhook: (n % 2 == 1).then(|| Webhook { event: "issues".into(), body: "{\"action\": 1.0}".into() }),
             };
             record.events.insert(record.next_seq, event);
             for (sink, queue) in record.sinks.values_mut().enumerate() {

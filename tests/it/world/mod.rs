@@ -7,6 +7,7 @@ pub mod hub;
 pub mod judge;
 pub mod polled;
 pub mod program;
+pub mod receiver;
 pub mod sim;
 pub mod slowness;
 pub mod tls;

@@ -135,6 +135,7 @@ impl Polled {
                     policy: self.policy.clone(),
                     self_marker: "<!-- idempoll -->".into(),
                     scope: String::new(),
+                    webhook_sinks: Vec::new(),
                 },
                 host: None,
             }],

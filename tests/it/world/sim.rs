@@ -252,6 +252,7 @@ impl World {
                     policy,
                     self_marker: "<!-- idempoll -->".into(),
                     scope: String::new(),
+                    webhook_sinks: Vec::new(),
                 },
             }],
             slots: self
@@ -760,6 +761,7 @@ fn item(number: u64, by: &str, at: Time) -> Item {
         without_label: Vec::new(),
         unlabelled_at: None,
         labels_dated: false,
+        upstream: None,
         closed_at: None,
         url: None,
     }
@@ -774,5 +776,6 @@ fn comment(id: u64, by: &str, at: Time) -> Comment {
         created_at: at,
         url: None,
         details: Details::default(),
+        upstream: None,
     }
 }

@@ -90,8 +90,16 @@ pub fn before(forge: &Forge) -> Server {
         let connection = ServerConnection::new(config.clone()).map_err(std::io::Error::other)?;
         let mut outer = StreamOwned::new(connection, stream);
         let asked = head(&mut outer)?;
+        let length = asked
+            .lines()
+            .filter_map(|line| line.split_once(':'))
+            .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+            .and_then(|(_, value)| value.trim().parse().ok());
+        let mut body = vec![0; length.unwrap_or(0)];
+        outer.read_exact(&mut body)?;
         let mut inner = TcpStream::connect(&inner)?;
         inner.write_all(asked.as_bytes())?;
+        inner.write_all(&body)?;
         let mut answer = Vec::new();
         inner.read_to_end(&mut answer)?;
         outer.write_all(&answer)?;

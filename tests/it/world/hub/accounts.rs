@@ -7,7 +7,14 @@ use serde_json::{Value, json};
 impl Face<'_> {
     /// The repository as other rows hold it.
     pub(super) fn repository(&self) -> &Value {
-        self.whole.get_or_init(|| self.full_repository())
+        self.whole.get_or_init(|| {
+            let mut row = self.full_repository();
+            // Only its own page has them.
+            if let Some(row) = row.as_object_mut() {
+                row.remove("custom_properties");
+            }
+            row
+        })
     }
 
     /// `GET /repos/{owner}/{name}`.
@@ -24,6 +31,9 @@ impl Face<'_> {
             "has_wiki": true, "has_pages": false, "has_discussions": false, "has_downloads": true,
         });
         let more = json!({
+            "temp_clone_token": CLONE_TOKEN, "web_commit_signoff_required": false,
+            "custom_properties": {},
+            "permissions": { "admin": false, "maintain": false, "push": true, "triage": true, "pull": true },
             "forks": 0, "forks_count": 0, "watchers": 0, "watchers_count": 0,
             "stargazers_count": 0, "network_count": 0, "subscribers_count": 0, "size": 108,
             "open_issues": 0, "open_issues_count": 0,
@@ -40,6 +50,9 @@ impl Face<'_> {
         row
     }
 }
+
+/// What lets whoever may push read the repository, and is nobody else's business.
+pub const CLONE_TOKEN: &str = "A1CLONETOKENEXAMPLE";
 
 /// What can be asked below a repository.
 const REPOSITORY_URLS: [(&str, &str); 36] = [

@@ -189,6 +189,23 @@ impl<'a> Face<'a> {
         with(row, json!({"_links": links}))
     }
 
+    /// A pull request by itself: its row, and what only this says.
+    pub fn whole_pull_request(&self, number: u64) -> Value {
+        let Some(item) = self.repo.items.seen(number, self.seen) else {
+            return Value::Null;
+        };
+        let merged = item.merged.is_some();
+        let by = item.closed_by.as_deref().filter(|_| merged);
+        let more = json!({
+            "merged": merged, "mergeable": (!merged).then_some(true), "rebaseable": (!merged).then_some(true),
+            "mergeable_state": if merged { "unknown" } else { "clean" },
+            "merged_by": by.map_or(Value::Null, |by| self.user(by)),
+            "comments": item.comments, "review_comments": 0, "maintainer_can_modify": false,
+            "commits": 1, "additions": 3, "deletions": 1, "changed_files": 1,
+        });
+        with(self.pull_request(number), more)
+    }
+
     fn comment(&self, id: u64) -> Value {
         let Some(row) = self.repo.comments.seen(id, self.seen) else {
             return Value::Null;

@@ -50,6 +50,7 @@ mod tables;
 
 use super::forge::{Asked, Forge, Logged};
 pub use access::Budget;
+pub use accounts::CLONE_TOKEN;
 pub use edit::{Edit, New};
 pub use rows::{Comment, Event, Item, Label, LineComment, Repo, Review, Trace, Verdict};
 pub use tables::Seen;

@@ -133,6 +133,7 @@ impl World {
             ["pulls"] => self.pulls(asked, id, seen),
             ["labels", name] => return self.label(asked, id, name, seen),
             ["issues", n] => return self.issue(asked, id, number(n), seen),
+            ["pulls", n] => return self.pull(asked, id, number(n), seen),
             ["issues", n, what @ ("comments" | "events")] | ["pulls", n, what @ "reviews"] => {
                 self.of_item(asked, id, number(n), what, seen)
             }
@@ -361,6 +362,15 @@ impl World {
         match self.repos[&id].items.seen(number, seen) {
             Some(_) => Reply::json(self.face(id, seen).issue(number)),
             None => self.absent(asked, id, number, seen),
+        }
+    }
+
+    fn pull(&self, asked: &Asked, id: u64, number: u64, seen: Seen) -> Reply {
+        match self.repos[&id].items.seen(number, seen) {
+            Some(item) if is_pull(item) => {
+                Reply::json(self.face(id, seen).whole_pull_request(number))
+            }
+            _ => self.absent(asked, id, number, seen),
         }
     }
 

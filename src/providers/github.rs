@@ -567,7 +567,8 @@ impl<'a> Look<'a> {
         if !ended && !active && read && !unread {
             self.catch_up_with_stranger(&item)?;
         }
-        let may_begin = !active || self.known.is_none();
+        let may_begin =
+            (!active || self.known.is_none()) && self.provider.policy.authorizes(&item.author);
         let itself = (wanted || active)
             && (ended || may_begin)
             && (active || !self.is_labelled_as_before(row));

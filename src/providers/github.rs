@@ -578,7 +578,8 @@ impl<'a> Look<'a> {
             self.held_items.insert(number);
             return Ok(());
         }
-        let may_begin = !active || self.known.is_none();
+        let may_begin =
+            (!active || self.known.is_none()) && self.provider.policy.authorizes(&item.author);
         let itself = (wanted || active)
             && (ended || may_begin)
             && (active || !self.is_labelled_as_before(row));

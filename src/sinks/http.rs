@@ -25,8 +25,8 @@ const SAID: u64 = 64 * 1024;
 /// How much of it is shown.
 const SHOWN: usize = 200;
 
-/// To look up the name, and as long again to connect.
-const CONNECT: Duration = Duration::from_secs(10);
+/// To look up the name, and as long again to connect: a stop waits for that too.
+const CONNECT: Duration = Duration::from_secs(5);
 
 /// What receivers of webhooks look for.
 const HOOKSHOT: &str = concat!("GitHub-Hookshot/idempoll-", env!("CARGO_PKG_VERSION"));

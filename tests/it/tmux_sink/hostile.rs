@@ -78,8 +78,8 @@ fn c055_long_comments_arrive_whole() {
     world.item(7, &[one, &two]);
     let place = &world.place;
     let mut start = place.command(&["start", "--once", "-q"]);
-    let done = start.env("LC_ALL", "C").env_remove("LANG").status();
-    assert!(done.expect("the program starts").success());
+    let done = start.env("LC_ALL", "C").env_remove("LANG").output();
+    assert!(done.expect("the program starts").status.success());
     place.until("all arrived", || {
         pastes(&world.keys(7)).is_ok_and(|p| p.len() == 3)
     });

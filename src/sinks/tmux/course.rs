@@ -30,6 +30,8 @@ pub(super) struct Course<'t> {
     pub(super) mark: String,
     /// Whether this try made the session.
     pub(super) made: bool,
+    /// How often an agent was seen ended without anybody knowing how.
+    pub(super) unsettled: u32,
     /// Whether this try pasted, so that Enter is owed whatever happens.
     pasted: bool,
     /// What is to be pasted.
@@ -53,6 +55,7 @@ impl<'t> Course<'t> {
             stop,
             mark: pane::mark_of(delivery),
             made: false,
+            unsettled: 0,
             pasted: false,
             text: None,
         }

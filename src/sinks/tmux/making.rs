@@ -8,14 +8,22 @@ use super::{PROMPT_FILE, agent_of, expand, locked, not_now};
 use crate::engine::delivery::Outcome;
 use crate::engine::item::is_plain_name;
 use crate::error::Error;
+use crate::os::wait;
 use crate::terminal::cut;
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// One at a time looks whether there is room for a session and makes it.
 static MAKING: Mutex<()> = Mutex::new(());
+
+/// How often it is asked how an agent ended before that counts as unknown.
+const UNSETTLED: u32 = 8;
+
+/// From one such question to the next.
+const SOON: Duration = Duration::from_millis(100);
 
 impl Course<'_> {
     /// Makes the session, if there is room for it.
@@ -158,7 +166,15 @@ impl Course<'_> {
     }
 
     /// The agent has ended: its pane goes, and what comes next gets a new one.
-    pub(super) fn replace(&self, pane: &Pane, how: &Ended) -> Next {
+    pub(super) fn replace(&mut self, pane: &Pane, how: &Ended) -> Next {
+        if *how == Ended::Signal(String::new()) && self.unsettled < UNSETTLED {
+            // tmux saw the terminal closed and has not collected the process. It may even have
+            // missed its end; the end of another child, which this makes, has it collect all.
+            self.unsettled += 1;
+            let _ = self.tmux.client.call(&["run-shell", "-b", "true"], &[]);
+            wait::pause(SOON);
+            return Next::Look;
+        }
         if pane.mark == "started" && *how == Ended::Exit(0) {
             // It got its prompt with its command line, and was done with it.
             return self.typed_mark_of_the_dead(pane);

@@ -27,6 +27,11 @@ pub struct Server(PathBuf);
 
 impl Drop for Server {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            let format = "#{session_name} #{pane_id} #{pane_pid} #{pane_dead}|#{pane_dead_status}|#{pane_dead_signal} \
+                #{@idempoll-agent} #{@idempoll-ready} #{pane_current_command}";
+            eprintln!("{}", self.say(&["list-panes", "-a", "-F", format]));
+        }
         let _ = self.run(&["kill-server"]);
     }
 }

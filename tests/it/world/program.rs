@@ -287,7 +287,7 @@ impl Place {
 
     /// Waits for something to become true; not for ever.
     pub fn until(&self, what: &str, is: impl FnMut() -> bool) {
-        self.until_within(Duration::from_secs(60), what, is);
+        self.until_within(patience(), what, is);
     }
 
     /// The same for what takes a busy machine long.
@@ -391,7 +391,7 @@ impl Running {
 
     /// Waits for its end, and looks at something else again and again meanwhile.
     pub fn ended_or(&mut self, mut look: impl FnMut()) -> ExitStatus {
-        let deadline = Instant::now() + Duration::from_secs(60);
+        let deadline = Instant::now() + patience();
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of ours") {
                 return status;
@@ -401,6 +401,13 @@ impl Running {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
+}
+
+/// How long a test waits for what must come, in seconds `IDEMPOLL_PATIENCE`: less where it
+/// is known not to come, as under a deliberate fault.
+fn patience() -> Duration {
+    let seconds = std::env::var("IDEMPOLL_PATIENCE").ok();
+    Duration::from_secs(seconds.and_then(|s| s.parse().ok()).unwrap_or(60))
 }
 
 /// A number below `n` that differs from run to run; printed by whoever uses it as a seed.

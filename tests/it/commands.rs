@@ -1,12 +1,12 @@
 //! The commands as the user meets them: the real program, its output and its exit codes.
 
 use crate::exec_world::Poller;
-use crate::world::program::binary;
+use crate::world::program::{binary, patience};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 const TRUE: &str = r#"["true"]"#;
 
@@ -64,7 +64,7 @@ impl Home {
 
     /// Asks again and again until `answer` holds.
     fn wait_for(&self, line: &str, answer: impl Fn(&str) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + patience();
         let mut text = String::new();
         while Instant::now() < deadline {
             text = String::from_utf8_lossy(&self.run(line).stdout).into_owned();
@@ -235,10 +235,7 @@ fn events_are_followed_from_the_beginning() {
             let _ = tell.send(line);
         }
     });
-    let next = || {
-        told.recv_timeout(Duration::from_secs(30))
-            .expect("a line in time")
-    };
+    let next = || told.recv_timeout(patience()).expect("a line in time");
     assert!(next().contains("delivery_id=dir:inbox#1/opened"));
     home.item(2);
     home.says("start --once", 0);

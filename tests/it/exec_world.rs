@@ -1,6 +1,6 @@
 //! A directory, a command that logs what it does, and a poller that may be killed.
 
-use crate::world::program::{binary, lines};
+use crate::world::program::{binary, lines, patience};
 use idempoll::config::checked;
 use idempoll::engine::delivery::{Delivery, EventKind, Outcome, Slug};
 use idempoll::os::wait::{For, ready};
@@ -188,14 +188,14 @@ pub fn never() -> Wake {
     Wake::new().expect("a descriptor")
 }
 
-/// Polls until `look` finds something; fails after half a minute.
+/// Polls until `look` finds something; not for ever.
 pub fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(start.elapsed() < Duration::from_secs(30), "no {what}");
+        assert!(start.elapsed() < patience(), "no {what}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -403,11 +403,12 @@ impl Running {
     }
 }
 
-/// How long a test waits for what must come, in seconds `IDEMPOLL_PATIENCE`: less where it
-/// is known not to come, as under a deliberate fault.
-fn patience() -> Duration {
+/// How long a test waits for what must come, in seconds `IDEMPOLL_PATIENCE`: long enough for
+/// a busy machine to make hundreds of deliveries, and less where it is known not to come, as
+/// under a deliberate fault.
+pub fn patience() -> Duration {
     let seconds = std::env::var("IDEMPOLL_PATIENCE").ok();
-    Duration::from_secs(seconds.and_then(|s| s.parse().ok()).unwrap_or(60))
+    Duration::from_secs(seconds.and_then(|s| s.parse().ok()).unwrap_or(180))
 }
 
 /// A number below `n` that differs from run to run; printed by whoever uses it as a seed.

@@ -148,7 +148,11 @@ pub fn as_nobody(part: &str, scratch: &Scratch) -> Option<String> {
         return None;
     }
     let exe = scratch.path().join("exe");
-    fs::copy(std::env::current_exe().expect("there is one"), &exe).expect("there is room");
+    // By another process: while one forked for another test has a copy of our descriptor, to
+    // write, it cannot be run.
+    let original = std::env::current_exe().expect("there is one");
+    let copied = Command::new("cp").arg(original).arg(&exe).status();
+    assert!(copied.expect("cp is there").success());
     for path in [scratch.path(), &exe] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
     }

@@ -7,7 +7,6 @@ use idempoll::net::{Client, Limits, Redirects};
 use serde_json::{Value, json};
 use std::fs;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -466,8 +465,7 @@ fn gh_auth_token_is_a_token_command() {
             "#!/bin/sh\necho \"$*\" >> '{}'\n{rest}\n",
             place.path("runs").display()
         );
-        place.write("gh", &script);
-        fs::set_permissions(place.path("gh"), fs::Permissions::from_mode(0o755)).expect("ours");
+        place.script("gh", &script);
     };
     let mut runs = 0;
     for (script, code, said) in [

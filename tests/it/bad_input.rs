@@ -467,8 +467,7 @@ fn r6_7_a_command_that_does_not_exist_is_given_up_and_can_be_retried() {
             place.run(&["stop"]).expect(0);
             assert!(poller.ended().success());
         }
-        place.write("handler", &format!("#!/bin/sh\n{LOG}\n"));
-        fs::set_permissions(&handler, fs::Permissions::from_mode(0o755)).expect("ours");
+        place.script("handler", &format!("#!/bin/sh\n{LOG}\n"));
         let asked = Instant::now();
         place.run(&["retry", "dir:inbox#1", "opened"]).expect(0);
         place.run(&["retry", "--all"]).expect(0);

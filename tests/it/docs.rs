@@ -8,7 +8,6 @@ use idempoll::store::requests::{Request, Verb};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -149,9 +148,7 @@ fn the_examples_of_the_commands_page_are_real() {
     let page = page("docs/commands.md");
     let place = Place::new("");
     place.write("idempoll.json", blocks(&page, "jsonc")[0]);
-    place.write("on-event", &format!("{}\n", blocks(&page, "sh")[0]));
-    fs::set_permissions(place.path("on-event"), fs::Permissions::from_mode(0o755))
-        .expect("it is ours");
+    place.script("on-event", &format!("{}\n", blocks(&page, "sh")[0]));
     for (number, text) in (7..).zip(blocks(&page, "json").iter().take(2)) {
         place.write(&format!("inbox/{number}.json"), text);
     }

@@ -129,6 +129,22 @@ impl Place {
         fs::write(self.path(name), text).expect("a file in a temporary directory");
     }
 
+    /// A file that can be run. Another process writes it: a descriptor of ours would for a
+    /// moment be that of processes forked for other tests too, and what anybody has open to
+    /// write cannot be run.
+    pub fn script(&self, name: &str, text: &str) {
+        let written = Command::new("sh")
+            .args([
+                "-c",
+                r#"printf %s "$1" > "$0" && chmod 755 "$0""#,
+                name,
+                text,
+            ])
+            .current_dir(&self.dir)
+            .status();
+        assert!(written.expect("sh").success());
+    }
+
     /// An open item with comments 1 to `comments`; as a whole, in one rename.
     pub fn item(&self, number: u64, comments: u64) {
         let comments: Vec<Value> = (1..=comments)

@@ -40,6 +40,12 @@ impl Time {
     }
 }
 
+impl From<Time> for SystemTime {
+    fn from(t: Time) -> SystemTime {
+        UNIX_EPOCH + Duration::from_millis(t.0)
+    }
+}
+
 impl From<SystemTime> for Time {
     fn from(t: SystemTime) -> Time {
         let ms = t.duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();

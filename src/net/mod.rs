@@ -28,7 +28,7 @@ use proxy::Proxies;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use ureq::http::{HeaderMap, Request, Response};
 use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
@@ -323,6 +323,11 @@ impl Client {
     }
 }
 
+/// A date as HTTP writes it.
+fn date(text: &str) -> Option<SystemTime> {
+    httpdate::parse_http_date(text.trim()).ok()
+}
+
 /// A whole answer.
 #[derive(Debug, Clone)]
 pub struct Answer {
@@ -371,6 +376,24 @@ impl Answer {
             .get_all(name)
             .iter()
             .filter_map(|v| v.to_str().ok())
+    }
+
+    /// The server's clock when it answered.
+    #[must_use]
+    pub fn date(&self) -> Option<SystemTime> {
+        date(self.header("date")?)
+    }
+
+    /// How long `Retry-After` asks to wait: seconds, or until a date by the server's own clock, which
+    /// is taken to be `now` if it does not tell it. Nothing if that date is past.
+    #[must_use]
+    pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
+        let value = self.header("retry-after")?.trim();
+        if let Ok(seconds) = value.parse() {
+            return Some(Duration::from_secs(seconds));
+        }
+        let until = date(value)?.duration_since(self.date().unwrap_or(now));
+        Some(until.unwrap_or_default())
     }
 
     /// Whether this says "elsewhere".

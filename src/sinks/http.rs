@@ -236,7 +236,7 @@ fn outcome(what: &str, answer: &Answer, hidden: &[&str], now: Time) -> Outcome {
             reason.push_str(&format!(": {}", shown(line, hidden)));
         }
     }
-    let wait = retry_after(answer, now);
+    let wait = answer.retry_after(now.into()).map(|wait| now.plus(wait));
     match answer.status {
         200..=299 => Outcome::Delivered,
         301..=303 if mutant::is("redirect-is-success") => Outcome::Delivered,
@@ -256,17 +256,6 @@ fn shown(text: &str, hidden: &[&str]) -> String {
         text = text.replace(secret, "[secret]");
     }
     terminal::cut(&text, SHOWN)
-}
-
-/// Until when the endpoint has us wait: it says seconds, or a time by its own clock.
-fn retry_after(answer: &Answer, now: Time) -> Option<Time> {
-    let value = answer.header("retry-after")?.trim();
-    if let Ok(seconds) = value.parse::<u64>() {
-        return Some(now.plus(Duration::from_secs(seconds)));
-    }
-    let date = |text: &str| httpdate::parse_http_date(text.trim()).ok().map(Time::from);
-    let theirs = answer.header("date").and_then(date).unwrap_or(now);
-    Some(now.plus(date(value)?.since(theirs)))
 }
 
 #[expect(

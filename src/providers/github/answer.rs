@@ -5,11 +5,10 @@ use crate::engine::time::Time;
 use crate::net::{self, Answer};
 use crate::providers::json;
 use serde_json::Value;
-use std::time::SystemTime;
 
 /// The server's clock when it answered.
 pub fn date(answer: &Answer) -> Option<Time> {
-    http_date(answer.header("date")?)
+    answer.date().map(Time::from)
 }
 
 /// The next page, if the answer names one.
@@ -129,12 +128,6 @@ fn harmless(text: &str) -> String {
         shown.push('…');
     }
     shown
-}
-
-/// A date as HTTP writes it.
-pub fn http_date(text: &str) -> Option<Time> {
-    let date: SystemTime = httpdate::parse_http_date(text.trim()).ok()?;
-    Some(Time::from(date))
 }
 
 #[cfg(test)]

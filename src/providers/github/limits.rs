@@ -158,8 +158,8 @@ enum Refused {
 /// `now` is our clock, for a server that does not tell its own.
 fn refused(answer: &Answer, now: Time) -> Option<Refused> {
     let header = answer.header("retry-after");
-    let server_now = answer::date(answer).unwrap_or(now);
-    let asked = header.and_then(|value| retry_after(value, server_now));
+    let asked = answer.retry_after(now.into());
+    let asked = asked.filter(|wait| !wait.is_zero());
     match answer.status {
         429 if mutant::is("429-is-a-refusal") => None,
         429 => Some(Refused::Limited(asked)),
@@ -174,14 +174,4 @@ fn refused(answer: &Answer, now: Time) -> Option<Refused> {
         503 => asked.map(Refused::Unavailable),
         _ => None,
     }
-}
-
-/// How long `Retry-After` says to wait, in either of its forms.
-fn retry_after(value: &str, server_now: Time) -> Option<Duration> {
-    let value = value.trim();
-    let wait = match value.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => answer::http_date(value)?.since(server_now),
-    };
-    (wait > Duration::ZERO).then_some(wait)
 }

@@ -87,9 +87,14 @@ impl Place {
     /// A place with an empty inbox and one `exec` sink running `script`, which
     /// finds the place's directory as its working directory.
     pub fn new(script: &str) -> Place {
+        Place::below(&std::env::temp_dir(), script)
+    }
+
+    /// The same in a directory of the test's own, such as one on another file system.
+    pub fn below(parent: &Path, script: &str) -> Place {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("idempoll-it-{}-{n}", std::process::id()));
+        let dir = parent.join(format!("idempoll-it-{}-{n}", std::process::id()));
         // A test that failed may have left it, in a process that had the same number.
         let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(dir.join("inbox")).expect("a temporary directory");

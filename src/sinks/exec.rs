@@ -266,10 +266,7 @@ impl Exec {
 
 /// Trouble of ours, before anything was tried: it costs the delivery nothing but time.
 fn not_begun(doing: &str, cause: impl std::fmt::Display) -> Outcome {
-    Outcome::Deferred {
-        reason: Error::new(doing, cause).to_string(),
-        not_before: None,
-    }
+    Outcome::not_now(Error::new(doing, cause).to_string())
 }
 
 /// Removes a receipt that no longer matters; one that stays does no harm.

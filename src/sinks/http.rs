@@ -171,10 +171,7 @@ impl Sink for Http {
             Ok(_) if stop.raised() && mutant::is("a-stop-forgets-the-answer") => Outcome::Unknown,
             Ok(outcome) => outcome,
             // Trouble of ours, before anything was tried: it costs the delivery nothing but time.
-            Err(reason) => Outcome::Deferred {
-                reason,
-                not_before: None,
-            },
+            Err(reason) => Outcome::not_now(reason),
         }
     }
 

@@ -23,6 +23,12 @@ pub const LONGEST_PAUSE: Duration = Duration::from_secs(3600);
 /// The longest pause after "not now".
 pub const LONGEST_DEFERRAL: Duration = Duration::from_secs(300);
 
+/// The shortest first one, whatever the config says; each later one is twice as long.
+const SHORTEST_DEFERRAL: Duration = Duration::from_millis(10);
+
+/// What they grow to where the sink said when, which is kept to if it is later.
+const SHORT_DEFERRAL: Duration = Duration::from_secs(1);
+
 /// Interruptions of one delivery after which it is given up (R5.5).
 pub const MAX_INTERRUPTIONS: u32 = 5;
 
@@ -183,12 +189,19 @@ impl Record {
                 self.give_up(&sink, seq, reason, now, budget)
             }
             Outcome::Deferred { reason, not_before } => {
-                let pause = grown(budget.pause, 2, tries.deferrals).min(LONGEST_DEFERRAL);
+                // A pause of nothing, or "after 0 seconds", must not keep us busy for ever: a
+                // failure that is tried again at once ends some day, this does not.
+                let first = budget.pause.max(match mutant::is("not-now-is-at-once") {
+                    true => Duration::ZERO,
+                    false => SHORTEST_DEFERRAL,
+                });
+                let pause = grown(first, 2, tries.deferrals);
                 tries.deferrals += 1;
-                let at = not_before
-                    .unwrap_or(now.plus(pause))
-                    .max(now)
-                    .min(now.plus(LONGEST_PAUSE));
+                let at = match not_before {
+                    Some(asked) => asked.max(now.plus(pause.min(SHORT_DEFERRAL))),
+                    None => now.plus(pause.min(LONGEST_DEFERRAL)),
+                };
+                let at = at.min(now.plus(LONGEST_PAUSE));
                 tries.next_attempt_at = Some(at);
                 tries.last_error = Some(reason.clone());
                 Verdict::Deferred { reason, at }
@@ -515,6 +528,46 @@ mod tests {
         }
         assert_eq!(r.sinks["sink"].tries[&1].attempts, 0);
         assert_eq!(settle(&mut r, Outcome::Delivered), Verdict::Delivered);
+    }
+
+    /// R6.7: Given a pause of nothing, or a sink that says "after 0 seconds", or a time long past;
+    /// when it says "not now" for ever; then each time is later than the one before, soon by
+    /// a second at least, and what it asks for is kept to.
+    #[test]
+    fn r6_7_not_now_for_ever_keeps_nobody_busy() {
+        let impatient = Budget {
+            pause: Duration::ZERO,
+            ..budget()
+        };
+        for not_before in [None, Some(NOW), Some(Time::ZERO)] {
+            let mut r = record(1);
+            for n in 0..100 {
+                let outcome = Outcome::Deferred {
+                    reason: "busy".into(),
+                    not_before,
+                };
+                let (attempt, _) = r.begin("sink").expect("it waits");
+                let verdict = r.settle(attempt, outcome, NOW, &impatient);
+                let Verdict::Deferred { at, .. } = verdict else {
+                    panic!("not deferred")
+                };
+                let least = if n < 8 { 10 } else { 1_000 };
+                assert!(
+                    at.since(NOW) >= Duration::from_millis(least),
+                    "{not_before:?} {n}"
+                );
+            }
+        }
+        let asked = NOW.plus(Duration::from_secs(7));
+        let mut r = record(1);
+        for _ in 0..20 {
+            let outcome = Outcome::Deferred {
+                reason: "busy".into(),
+                not_before: Some(asked),
+            };
+            let verdict = settle(&mut r, outcome);
+            assert!(matches!(verdict, Verdict::Deferred { at, .. } if at == asked));
+        }
     }
 
     #[test]

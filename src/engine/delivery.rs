@@ -117,6 +117,17 @@ pub enum Outcome {
     Unknown,
 }
 
+impl Outcome {
+    /// "Not now", with nothing known about when.
+    #[must_use]
+    pub fn not_now(reason: impl Into<String>) -> Outcome {
+        Outcome::Deferred {
+            reason: reason.into(),
+            not_before: None,
+        }
+    }
+}
+
 /// What a sink can say later about a try whose outcome nobody recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Receipt {

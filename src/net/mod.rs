@@ -389,8 +389,9 @@ impl Answer {
     #[must_use]
     pub fn retry_after(&self, now: SystemTime) -> Option<Duration> {
         let value = self.header("retry-after")?.trim();
-        if let Ok(seconds) = value.parse() {
-            return Some(Duration::from_secs(seconds));
+        if !value.is_empty() && value.bytes().all(|b| b.is_ascii_digit()) {
+            // More seconds than can be counted are still seconds.
+            return Some(Duration::from_secs(value.parse().unwrap_or(u64::MAX)));
         }
         let until = date(value)?.duration_since(self.date().unwrap_or(now));
         Some(until.unwrap_or_default())

@@ -1,5 +1,6 @@
 //! One process: started, fed, listened to, waited for. The only file that starts any.
 
+use crate::engine::delivery::Delivery;
 use crate::mutant;
 use crate::os::pid::{Pid, PidFd};
 use crate::os::wait::For;
@@ -19,6 +20,35 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 #[expect(clippy::disallowed_methods, reason = "the room that starts processes")]
 pub fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
+}
+
+/// What a supervisor told the poller about itself and is nobody else's business.
+const OF_THE_POLLER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// A program of somebody else's, or one that starts such: it has the poller's environment
+/// without what is the poller's alone, and without `secret_vars`, which hold tokens (R7.4).
+#[must_use]
+pub fn foreign(program: impl AsRef<OsStr>, secret_vars: &[String]) -> Command {
+    let mut command = command(program);
+    for var in OF_THE_POLLER {
+        command.env_remove(var);
+    }
+    for var in secret_vars {
+        if !mutant::is("children-keep-secrets") {
+            command.env_remove(var);
+        }
+    }
+    command
+}
+
+/// Tells a command of the operator's which delivery it is about. The payload is not in
+/// its environment (C056).
+pub fn about(command: &mut Command, delivery: &Delivery) {
+    command
+        .env("IDEMPOLL_DELIVERY_ID", &delivery.id)
+        .env("IDEMPOLL_EVENT", delivery.event.word())
+        .env("IDEMPOLL_REF", delivery.item.to_string())
+        .env("IDEMPOLL_ATTEMPT", delivery.attempt.to_string());
 }
 
 /// A span of time that passes only while it is watched passing.

@@ -42,9 +42,6 @@ pub struct Exec {
     pub secret_vars: Vec<String>,
 }
 
-/// What a supervisor told the poller about itself and is nobody else's business.
-const OF_THE_POLLER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
-
 /// How often a run is looked at that cannot be waited for.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
@@ -184,7 +181,9 @@ impl Exec {
         delivery: &Delivery,
         receipt: Fresh,
     ) -> io::Result<(Process, Option<ChildStdin>)> {
-        let mut command = child::command(&self.program);
+        // The runner's environment is the command's.
+        let mut command = child::foreign(&self.program, &self.secret_vars);
+        child::about(&mut command, delivery);
         command
             .arg0("idempoll")
             .args([runner::VERB, &delivery.id])
@@ -197,20 +196,6 @@ impl Exec {
             process::announce(&mut command, to, &before, &after);
         }
         command.stdout(receipt.file);
-        // The runner's environment is the command's. The payload is not in it (C056).
-        for var in self
-            .secret_vars
-            .iter()
-            .map(String::as_str)
-            .chain(OF_THE_POLLER)
-        {
-            command.env_remove(var);
-        }
-        command
-            .env("IDEMPOLL_DELIVERY_ID", &delivery.id)
-            .env("IDEMPOLL_EVENT", delivery.event.word())
-            .env("IDEMPOLL_REF", delivery.item.to_string())
-            .env("IDEMPOLL_ATTEMPT", delivery.attempt.to_string());
         process::lead_a_session(&mut command);
         Process::start(&mut command)
     }
@@ -281,10 +266,7 @@ impl Exec {
 
 /// Trouble of ours, before anything was tried: it costs the delivery nothing but time.
 fn not_begun(doing: &str, cause: impl std::fmt::Display) -> Outcome {
-    Outcome::Deferred {
-        reason: Error::new(doing, cause).to_string(),
-        not_before: None,
-    }
+    Outcome::not_now(Error::new(doing, cause).to_string())
 }
 
 /// Removes a receipt that no longer matters; one that stays does no harm.

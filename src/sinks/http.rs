@@ -83,7 +83,7 @@ impl Http {
         url.starts_with("http://") && !net::is_loopback(url)
     }
 
-    fn secret(&self) -> Result<Option<Secret>, String> {
+    fn secret(&self) -> Result<Option<secret::Secret>, String> {
         let Some(from) = &self.settings.secret else {
             return Ok(None);
         };
@@ -91,8 +91,7 @@ impl Http {
             SecretFrom::Env(name) => secret::Secret::line_of_env(name),
             SecretFrom::File(file) => secret::Secret::line_of_file(file, &from.to_string()),
         };
-        let secret = secret.map_err(|e| e.to_string())?;
-        Ok(Some(Secret::new(secret.expose())))
+        secret.map(Some).map_err(|e| e.to_string())
     }
 
     /// The header fields that stand in files, read anew each time: a new value needs no restart.
@@ -138,11 +137,10 @@ impl Http {
                 true => rendered_anew(body),
                 false => body.to_vec(),
             };
-            fields.push((
-                "X-Hub-Signature-256",
-                net::sign(Hmac::Sha256, secret, &signed),
-            ));
-            fields.push(("X-Hub-Signature", net::sign(Hmac::Sha1, secret, &signed)));
+            let secret = Secret::new(secret.expose());
+            let sign = |kind| net::sign(kind, &secret, &signed);
+            fields.push(("X-Hub-Signature-256", sign(Hmac::Sha256)));
+            fields.push(("X-Hub-Signature", sign(Hmac::Sha1)));
         }
         let mut headers: Vec<(&str, &str)> = fields.iter().map(|(n, v)| (*n, v.as_str())).collect();
         let given = self.settings.headers.iter();
@@ -152,7 +150,8 @@ impl Http {
         let what = format!("POST {} at {host}", net::path(&self.settings.url));
         match self.client.effect(&self.settings.url, &headers, body) {
             Ok(answer) => {
-                let hidden: Vec<&str> = files.iter().map(|(_, v)| v.expose()).collect();
+                let values = files.iter().map(|(_, v)| v.expose());
+                let hidden = hidden(values.chain(secret.iter().map(|s| s.expose())));
                 Ok(outcome(&what, &answer, &hidden, wall()))
             }
             Err(e) => Ok(Outcome::Failed {
@@ -171,10 +170,7 @@ impl Sink for Http {
             Ok(_) if stop.raised() && mutant::is("a-stop-forgets-the-answer") => Outcome::Unknown,
             Ok(outcome) => outcome,
             // Trouble of ours, before anything was tried: it costs the delivery nothing but time.
-            Err(reason) => Outcome::Deferred {
-                reason,
-                not_before: None,
-            },
+            Err(reason) => Outcome::not_now(reason),
         }
     }
 
@@ -247,6 +243,27 @@ fn outcome(what: &str, answer: &Answer, hidden: &[&str], now: Time) -> Outcome {
         410 if !mutant::is("gone-for-good-is-tried-again") => Outcome::Refused { reason },
         _ => Outcome::Failed { reason },
     }
+}
+
+/// What must not be shown of `secrets`, the longest first: each as a whole and, since an endpoint may repeat only the
+/// token out of `Bearer TOKEN` or `key=TOKEN`, each of its parts.
+fn hidden<'s>(secrets: impl Iterator<Item = &'s str>) -> Vec<&'s str> {
+    let mut hidden = Vec::new();
+    for secret in secrets {
+        hidden.push(secret);
+        if mutant::is("parts-of-secrets-are-shown") {
+            continue;
+        }
+        let parts = secret.split(|c: char| !c.is_alphanumeric() && !"-._~+/".contains(c));
+        let is_scheme = |part: &&str| {
+            let known = ["bearer", "basic", "token", "digest"];
+            known.iter().any(|scheme| part.eq_ignore_ascii_case(scheme))
+        };
+        // Shorter ones are in every text.
+        hidden.extend(parts.filter(|part| part.len() >= 4 && !is_scheme(part)));
+    }
+    hidden.sort_by_key(|text| std::cmp::Reverse(text.len()));
+    hidden
 }
 
 /// A text of the endpoint's as it may be shown: one line, harmless, without our secrets.

@@ -138,10 +138,7 @@ impl Ended {
             Word::Failed => Outcome::Failed {
                 reason: self.reason.clone(),
             },
-            Word::Deferred => Outcome::Deferred {
-                reason: self.reason.clone(),
-                not_before: None,
-            },
+            Word::Deferred => Outcome::not_now(&self.reason),
         }
     }
 }

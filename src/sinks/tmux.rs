@@ -227,13 +227,6 @@ pub fn expand(workdir: &str, source: &str, item: &ItemRef) -> Result<String, Str
     Ok(dir)
 }
 
-fn not_now(reason: impl Into<String>) -> Outcome {
-    Outcome::Deferred {
-        reason: reason.into(),
-        not_before: None,
-    }
-}
-
 /// Rests; says whether a stop came meanwhile.
 fn rest(stop: &Wake, time: Duration) -> bool {
     let mut left = Countdown::of(time);

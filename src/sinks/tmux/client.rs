@@ -6,7 +6,6 @@
 //! a session of its own, so it outlives the poller.
 
 use crate::error::Error;
-use crate::mutant;
 use crate::os::pid::Group;
 use crate::os::process;
 use crate::os::wait::{self, For};
@@ -16,7 +15,7 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How long a call may take. A server that answers later may still do what it
@@ -38,14 +37,13 @@ pub struct Client {
     pub secret_vars: Vec<String>,
 }
 
-/// What a supervisor told the poller about itself, and what another tmux told whoever started us.
-const NOT_FOR_IT: [&str; 5] = [
-    "NOTIFY_SOCKET",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "TMUX",
-    "TMUX_PANE",
-];
+/// A program that has to do with our server, and not with another tmux that the poller
+/// may have been started in.
+pub(super) fn foreign(program: &str, secret_vars: &[String]) -> Command {
+    let mut command = child::foreign(program, secret_vars);
+    command.env_remove("TMUX").env_remove("TMUX_PANE");
+    command
+}
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,7 +76,7 @@ impl Client {
     fn run(&self, words: &[&str], input: &[u8]) -> io::Result<Called> {
         let (mut stdout, to_stdout) = io::pipe()?;
         let (mut stderr, to_stderr) = io::pipe()?;
-        let mut command = child::command("tmux");
+        let mut command = foreign("tmux", &self.secret_vars);
         command
             // Characters are UTF-8, whatever the locale says.
             .args(["-u", "-f", "/dev/null", "-S"])
@@ -92,14 +90,6 @@ impl Client {
             })
             .stdout(to_stdout)
             .stderr(to_stderr);
-        for var in NOT_FOR_IT {
-            command.env_remove(var);
-        }
-        for var in &self.secret_vars {
-            if !mutant::is("tmux-keeps-secrets") {
-                command.env_remove(var);
-            }
-        }
         process::lead_a_session(&mut command);
         let (mut client, stdin) = Process::start(&mut command)?;
         // Our copies of the pipes' writing ends, or they would never end.

@@ -3,7 +3,7 @@
 use super::client::Called;
 use super::pane::{self, Ended, Pane, Seen, Typed};
 use super::submit::{self, Taken};
-use super::{LOOK_AGAIN, Tmux, agent_of, locked, not_now, prompt, rest, template};
+use super::{LOOK_AGAIN, Tmux, agent_of, locked, prompt, rest, template};
 use crate::config::checked::{OnClose, Submit};
 use crate::engine::delivery::{Delivery, EventKind, Outcome};
 use crate::mutant;
@@ -68,7 +68,7 @@ impl<'t> Course<'t> {
                 return outcome;
             }
         }
-        not_now("the pane keeps changing")
+        Outcome::not_now("the pane keeps changing")
     }
 
     /// Looks where the delivery stands, and does the next thing.
@@ -77,13 +77,13 @@ impl<'t> Course<'t> {
             return Next::Is(Outcome::Released);
         }
         if let Err(why) = self.tmux.client.is_ours() {
-            return Next::Is(not_now(why));
+            return Next::Is(Outcome::not_now(why));
         }
         let panes = match pane::look(&self.tmux.client, &self.mark) {
             Seen::Panes(panes) => panes,
             Seen::NoServer => Vec::new(),
-            Seen::Silent => return Next::Is(not_now("the tmux server does not answer")),
-            Seen::Trouble(why) => return Next::Is(not_now(why)),
+            Seen::Silent => return Next::Is(Outcome::not_now("the tmux server does not answer")),
+            Seen::Trouble(why) => return Next::Is(Outcome::not_now(why)),
         };
         let closing = self.delivery.event == EventKind::Closed;
         if self.tmux.has_landed(self.delivery, &panes) {
@@ -129,7 +129,7 @@ impl<'t> Course<'t> {
     /// The agent is there, alive, and it is ours: the next stage of the delivery.
     fn go_on(&mut self, pane: &Pane) -> Next {
         if pane.input_off {
-            return Next::Is(not_now("the input of its pane is switched off"));
+            return Next::Is(Outcome::not_now("the input of its pane is switched off"));
         }
         if !pane.ready || pane.mark == "started" {
             return self.get_ready(pane);
@@ -145,11 +145,11 @@ impl<'t> Course<'t> {
 
     fn paste(&mut self, pane: &Pane) -> Next {
         if let Some(why) = self.somebody_types(pane) {
-            return Next::Is(not_now(why));
+            return Next::Is(Outcome::not_now(why));
         }
         let text = match self.text() {
             Ok(text) => text,
-            Err(why) => return Next::Is(not_now(why)),
+            Err(why) => return Next::Is(Outcome::not_now(why)),
         };
         let client = &self.tmux.client;
         let key = self.mark.trim_start_matches('@');
@@ -160,9 +160,11 @@ impl<'t> Course<'t> {
         };
         match staged {
             Called::Done(_) => {}
-            Called::Silent => return Next::Is(not_now("the tmux server does not answer")),
+            Called::Silent => return Next::Is(Outcome::not_now("the tmux server does not answer")),
             Called::NoServer => return Next::Look,
-            Called::Refused(_, why) | Called::NotRun(why) => return Next::Is(not_now(why)),
+            Called::Refused(_, why) | Called::NotRun(why) => {
+                return Next::Is(Outcome::not_now(why));
+            }
         }
         let at_once = self.tmux.settings.submit == Submit::None || mutant::is("tmux-enter-at-once");
         let typed = pane.paste(client, &self.mark, &buffer, at_once);
@@ -235,7 +237,7 @@ impl<'t> Course<'t> {
                 break;
             }
             if over {
-                return Next::Is(not_now(format!(
+                return Next::Is(Outcome::not_now(format!(
                     "the agent was not ready within {} s: its screen does not show ready_text",
                     settings.ready.as_secs_f64()
                 )));
@@ -308,7 +310,9 @@ impl<'t> Course<'t> {
                     Taken::Yes => return self.typed(pane.set(client, &self.mark, "taken")),
                     Taken::No => {}
                     Taken::Stopped => return Next::Is(Outcome::Released),
-                    Taken::NotRun(why) => return Next::Is(not_now(format!("submit_check: {why}"))),
+                    Taken::NotRun(why) => {
+                        return Next::Is(Outcome::not_now(format!("submit_check: {why}")));
+                    }
                 }
                 if rest(self.stop, LOOK_AGAIN) {
                     return Next::Is(Outcome::Released);

@@ -4,7 +4,7 @@ use super::client::Called;
 use super::course::{Course, Next};
 use super::pane::{self, Ended, Pane, Seen, Typed};
 use super::session::{self, New, Note};
-use super::{PROMPT_FILE, agent_of, expand, locked, not_now};
+use super::{PROMPT_FILE, agent_of, expand, locked};
 use crate::engine::delivery::Outcome;
 use crate::engine::item::is_plain_name;
 use crate::error::Error;
@@ -36,26 +36,28 @@ impl Course<'_> {
         let settings = &self.tmux.settings;
         let workdir = match self.workdir() {
             Ok(dir) => dir,
-            Err(why) => return Next::Is(not_now(why)),
+            Err(why) => return Next::Is(Outcome::not_now(why)),
         };
         if let Err(why) = self.tmux.client.prepare() {
-            return Next::Is(not_now(why));
+            return Next::Is(Outcome::not_now(why));
         }
         let by_file = settings.command.iter().any(|w| w.contains(PROMPT_FILE));
         let mut command = settings.command.clone();
         if by_file {
             let text = match self.text() {
                 Ok(text) => text,
-                Err(why) => return Next::Is(not_now(why)),
+                Err(why) => return Next::Is(Outcome::not_now(why)),
             };
             let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
             let written =
                 session::write_prompt(&self.tmux.runs_dir, slug, sink, self.delivery.seq, &text);
             let path = match written.map(|p| p.to_str().map(str::to_string)) {
                 Ok(Some(path)) => path,
-                Ok(None) => return Next::Is(not_now("the path of the prompt file is not UTF-8")),
+                Ok(None) => {
+                    return Next::Is(Outcome::not_now("the path of the prompt file is not UTF-8"));
+                }
                 Err(e) => {
-                    return Next::Is(not_now(
+                    return Next::Is(Outcome::not_now(
                         Error::new("cannot write the prompt file", e).to_string(),
                     ));
                 }
@@ -77,7 +79,7 @@ impl Course<'_> {
             .iter()
             .filter(|p| !p.agent.is_empty() && p.ended.is_none());
         if working.count() >= settings.max_sessions {
-            return Next::Is(not_now(format!(
+            return Next::Is(Outcome::not_now(format!(
                 "there are {} sessions already (max_sessions)",
                 settings.max_sessions
             )));
@@ -103,10 +105,10 @@ impl Course<'_> {
             }
             Err(Called::Silent) => self.typed(Typed::Silent),
             Err(Called::Refused(_, why) | Called::NotRun(why)) => {
-                Next::Is(not_now(format!("cannot make its session: {why}")))
+                Next::Is(Outcome::not_now(format!("cannot make its session: {why}")))
             }
             Err(Called::NoServer | Called::Done(_)) => {
-                Next::Is(not_now("the tmux server did not start"))
+                Next::Is(Outcome::not_now("the tmux server did not start"))
             }
         }
     }

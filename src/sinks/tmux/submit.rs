@@ -1,5 +1,6 @@
 //! Asking the operator's own command whether the agent took what was submitted.
 
+use super::client;
 use crate::engine::delivery::Delivery;
 use crate::os::pid::Group;
 use crate::os::process;
@@ -39,21 +40,15 @@ pub fn ask(
     let Some((program, arguments)) = words.split_first() else {
         return Taken::NotRun("it names no program".into());
     };
-    let mut command = child::command(program);
+    let mut command = client::foreign(program, secret_vars);
+    child::about(&mut command, delivery);
     command
         .args(arguments)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .env("IDEMPOLL_DELIVERY_ID", &delivery.id)
-        .env("IDEMPOLL_EVENT", delivery.event.word())
-        .env("IDEMPOLL_REF", delivery.item.to_string())
-        .env("IDEMPOLL_ATTEMPT", delivery.attempt.to_string())
         .env("IDEMPOLL_TMUX_SOCKET", socket)
         .env("IDEMPOLL_TMUX_PANE", pane);
-    for var in secret_vars {
-        command.env_remove(var);
-    }
     process::lead_a_session(&mut command);
     let (mut child, stdin) = match Process::start(&mut command) {
         Ok(started) => started,

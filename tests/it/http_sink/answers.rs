@@ -185,6 +185,34 @@ fn r6_7_retry_after_is_waited_for_and_spends_nothing() {
     assert_eq!(tries, ["1", "2", "3"]);
 }
 
+/// Given an endpoint that says "not now" for longer than anybody can count, or until a date past counting, when something is
+/// delivered, then it is put off, for an hour, and nothing is spent (R6.7).
+#[test]
+fn r6_7_retry_after_a_time_beyond_counting_is_an_hour() {
+    for after in [
+        "99999999999",
+        "99999999999999999999999999",
+        "Fri, 31 Dec 9999 23:59:59 GMT",
+    ] {
+        let reply = Reply::json("").status(429).header("Retry-After", after);
+        let inbox = Inbox::planned(vec![reply]);
+        let place = place(&[("hook", http(&inbox.url(), &json!({})))]);
+        edit(&place, |config| config["max_retries"] = 0.into());
+        place.item(7, 0);
+        place.once().expect(1);
+        let entries = place.entries("dispatch.deferred");
+        assert_eq!(entries.len(), 1, "{after}: {}", place.story());
+        let at = |key: &str| {
+            let time = entries[0][key].as_str().expect("a time");
+            time.parse::<idempoll::engine::time::Time>()
+                .expect("RFC 3339")
+                .0
+        };
+        let pause = at("next_attempt_at") - at("ts");
+        assert!((3_590_000..=3_600_000).contains(&pause), "{pause} ms");
+    }
+}
+
 /// Given an endpoint that answers 400, 500, 429 without a time, resets the connection, and never finishes, when something
 /// is delivered, then each is a failed try with its reason, shown harmlessly (C052), until the tries are over (R6.7).
 #[test]

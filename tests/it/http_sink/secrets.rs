@@ -88,6 +88,41 @@ fn c133_without_its_secret_nothing_is_sent() {
     );
 }
 
+/// Given endpoints that repeat of what they were sent the bare token alone, or say what the webhook's secret should have
+/// been (C131), when something is delivered, then the reason has neither (R7.4).
+#[test]
+fn c131_r7_4_a_part_of_a_secret_is_not_shown_either() {
+    let bare = |asked: &Asked| {
+        let sent = asked.header("authorization").unwrap_or_default();
+        let token = sent.rsplit([' ', '=']).next().unwrap_or_default();
+        Reply::json(format!("no such token: {token} (want hunter2 of the hook)")).status(401)
+    };
+    let inbox = Inbox::start(bare);
+    for auth in [
+        "Bearer hunter2-of/the+header",
+        "Token token=hunter2-of-the-header",
+    ] {
+        let place = place(&[(
+            "hook",
+            http(
+                &inbox.url(),
+                &json!({ "secret_file": "secret", "header_files": { "Authorization": "auth" } }),
+            ),
+        )]);
+        edit(&place, |config| config["max_retries"] = 0.into());
+        place.write("secret", "hunter2 of the hook\n");
+        place.write("auth", auth);
+        place.item(7, 0);
+        let said = place.run(&["start", "--once", "-v"]).expect(1).stderr;
+        let told = format!("{said}{}", place.story());
+        assert!(
+            told.contains("answered 401: no such token: [secret] (want [secret])"),
+            "{told}"
+        );
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
 /// Given an endpoint that refuses and repeats all it was sent, a command beside it, and the highest log level (C131), when
 /// something is delivered, then the webhook's secret and the header's value are in no output, no file of ours, no argument, and
 /// not in the command's environment (R7.4).

@@ -101,6 +101,51 @@ fn c064_an_agent_that_never_takes_it_is_a_failure() {
     assert_eq!(screen.matches("[pasted").count(), 1, "{screen}");
 }
 
+/// C131, R7.4: Given a poller that has a token, a supervisor's socket and another tmux in its environment;
+/// when `submit_check` is asked; then it finds which delivery and which pane it is about, and none of these.
+#[test]
+fn c131_r7_4_submit_check_is_told_of_the_delivery_and_no_secret() {
+    if !able() {
+        return;
+    }
+    let check = json!({ "submit_check": ["sh", "-c", "env > DIR/seen.env"] });
+    let world = World::fake("", &check);
+    let place = &world.place;
+    world.know_a_token();
+    world.item(7, &[]);
+    let mut start = place.command(&["start", "--once", "-q"]);
+    let not_for_it = [
+        "NOTIFY_SOCKET",
+        "WATCHDOG_USEC",
+        "WATCHDOG_PID",
+        "TMUX",
+        "TMUX_PANE",
+        "MY_TOKEN",
+    ];
+    start
+        .envs(not_for_it.map(|name| (name, "hunter2")))
+        .env("PLAIN", "kept");
+    assert!(start.output().is_ok());
+    let seen = place.lines("seen.env");
+    let (pane, ..) = world.server.agent(7).expect("the agent");
+    for line in [
+        "PLAIN=kept".to_string(),
+        "IDEMPOLL_DELIVERY_ID=dir:inbox#7/opened".to_string(),
+        "IDEMPOLL_EVENT=opened".to_string(),
+        "IDEMPOLL_REF=dir:inbox#7".to_string(),
+        "IDEMPOLL_ATTEMPT=1".to_string(),
+        format!("IDEMPOLL_TMUX_PANE={pane}"),
+        format!(
+            "IDEMPOLL_TMUX_SOCKET={}",
+            place.state().join("tmux/agent.sock").display()
+        ),
+    ] {
+        assert!(seen.contains(&line), "{line} in {seen:?}");
+    }
+    let not = |line: &&String| not_for_it.iter().any(|name| line.starts_with(name));
+    assert_eq!(seen.iter().find(not), None);
+}
+
 /// C065: Given an agent on whose input line half a thought stands; when a comment arrives; then
 /// delivery waits, and the draft stays as it is, until the line is free again.
 #[test]

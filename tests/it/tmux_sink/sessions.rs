@@ -319,13 +319,7 @@ fn c131_a_session_does_not_get_the_token() {
     }
     let world = World::logging();
     let place = &world.place;
-    let text = fs::read_to_string(place.path("idempoll.json")).expect("a config");
-    let mut config: Value = serde_json::from_str(&text).expect("JSON");
-    // A tracker that is not there does no harm here.
-    let sources = config["sources"].as_array_mut().expect("a list");
-    sources.push(json!({ "name": "hub", "provider": "github", "repos": ["octo/api"], "base_url": "http://127.0.0.1:9",
-        "token_env": "MY_TOKEN", "sinks": ["agent"] }));
-    place.configure(&config);
+    world.know_a_token();
     world.item(7, &[]);
     let mut start = place.command(&["start", "--once", "-q"]);
     start.env("MY_TOKEN", "s3cr3t-t0ken").env("PLAIN", "kept");

@@ -131,6 +131,25 @@ impl World {
         }
     }
 
+    /// Changes the config that is there.
+    pub fn edit(&self, change: impl FnOnce(&mut Value)) {
+        let text = fs::read_to_string(self.place.path("idempoll.json")).expect("a config");
+        let mut config: Value = serde_json::from_str(&text).expect("JSON");
+        change(&mut config);
+        self.place.configure(&config);
+    }
+
+    /// Adds a source whose token is in `MY_TOKEN`; a tracker that is not there does no harm.
+    pub fn know_a_token(&self) {
+        self.edit(|config| {
+            let sources = config["sources"].as_array_mut().expect("a list");
+            sources.push(
+                json!({ "name": "hub", "provider": "github", "repos": ["octo/api"],
+                "base_url": "http://127.0.0.1:9", "token_env": "MY_TOKEN", "sinks": ["agent"] }),
+            );
+        });
+    }
+
     /// What an item's logging agent was given.
     pub fn keys(&self, number: u64) -> Vec<u8> {
         fs::read(self.place.path(&format!("keys/dir:inbox#{number}"))).unwrap_or_default()

@@ -11,9 +11,20 @@ use ureq::{Error, Timeout};
 pub struct Failure {
     reason: String,
     too_large: bool,
+    ours: bool,
 }
 
+/// What Linux says when a process, or the machine, has no descriptor left.
+const NO_DESCRIPTOR: [i32; 2] = [24, 23];
+
 impl Failure {
+    /// Whether it is trouble of this machine's, and nothing was sent: whom to trust cannot be read,
+    /// or there is no descriptor, thread or memory left.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
     /// Whether the answer was larger than [`Limits::body`].
     #[must_use]
     pub fn is_too_large(&self) -> bool {
@@ -25,12 +36,15 @@ impl Failure {
         Failure {
             reason,
             too_large: false,
+            ours: true,
         }
     }
 
     /// `via` is the proxy in between: `proxy.example.org:3128`.
     pub(super) fn new(error: Error, limits: &Limits, via: Option<String>) -> Failure {
         let too_large = matches!(error, Error::BodyExceedsLimit(_));
+        let ours = matches!(&error, Error::Io(e) if e.kind() == ErrorKind::OutOfMemory
+            || e.raw_os_error().is_some_and(|errno| NO_DESCRIPTOR.contains(&errno)));
         let mut reason = match error {
             Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
                 format!("no connection within {}", seconds(limits.connect))
@@ -55,7 +69,11 @@ impl Failure {
         if let Some(proxy) = via {
             reason = format!("through the proxy {proxy}: {reason}");
         }
-        Failure { reason, too_large }
+        Failure {
+            reason,
+            too_large,
+            ours,
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 mod certificate;
 mod failure;
 mod jwt;
+mod lookup;
 mod proxy;
 mod reach;
 mod secret;
@@ -24,13 +25,13 @@ pub use secret::Secret;
 pub use signature::{Hmac, base64, sign, uuid_of_url};
 pub use url::{host, is_loopback, path, resolve, same_origin};
 
+use lookup::Lookup;
 use proxy::Proxies;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 use ureq::http::{HeaderMap, Request, Response};
-use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{ConnectProxyConnector, Connector, TcpConnector};
 use ureq::{Agent, AsSendBody, Body};
 
@@ -151,7 +152,7 @@ impl Client {
         let connector = self.connector()?.chain(reach::Probe {
             url: url.to_string(),
         });
-        let agent = Agent::with_parts(self.config(), connector, DefaultResolver::default());
+        let agent = Agent::with_parts(self.config(), connector, Lookup);
         let request = Request::head(url).body(());
         let failed = |e| Failure::new(e, &self.limits, via.clone());
         let request = request.map_err(|e| failed(e.into()))?;
@@ -169,7 +170,7 @@ impl Client {
             return Ok(agent);
         }
         let connector = self.connector()?;
-        let agent = Agent::with_parts(self.config(), connector, DefaultResolver::default());
+        let agent = Agent::with_parts(self.config(), connector, Lookup);
         Ok(shared.agent.get_or_init(|| agent))
     }
 

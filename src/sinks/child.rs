@@ -141,7 +141,17 @@ fn left() -> MutexGuard<'static, Vec<Child>> {
 
 /// Collects those that were left running and have ended since.
 pub fn collect() {
-    left().retain_mut(|child| matches!(child.try_wait(), Ok(None)));
+    left().retain_mut(|child| status(child).is_none());
+}
+
+/// Collects a child if it has ended. `Some(None)`: it has, and nobody knows how. To be
+/// interrupted says nothing of it.
+fn status(child: &mut Child) -> Option<Option<ExitStatus>> {
+    match child.try_wait() {
+        Ok(status) => status.map(Some),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => None,
+        Err(_) => Some(None),
+    }
 }
 
 impl Process {
@@ -179,15 +189,14 @@ impl Process {
 
     /// Collects it if it has ended. `Some(None)`: it has, and nobody knows how.
     pub fn ended(&mut self) -> Option<Option<ExitStatus>> {
-        let child = self.child.as_mut()?;
-        child.try_wait().map_or(Some(None), |s| s.map(Some))
+        status(self.child.as_mut()?)
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
         if let Some(mut child) = self.child.take()
-            && matches!(child.try_wait(), Ok(None))
+            && status(&mut child).is_none()
         {
             left().push(child);
         }

@@ -233,6 +233,9 @@ impl Exec {
                 feed.push();
             }
         };
+        let fed = feed.is_complete();
+        // Whoever should read it still does not wait for the rest.
+        drop(feed);
         let outcome = match self.look(delivery) {
             Ok(State::Settled(ended)) => ended.outcome(),
             // Its command goes on without it; or a process that is just being forked for
@@ -241,7 +244,7 @@ impl Exec {
             Ok(State::Missing) | Err(_) => Outcome::Unknown,
         };
         let declined = ended.and_then(|s| s.code()) == Some(runner::NOT_BEGUN.into());
-        if outcome == Outcome::Unknown && (declined || !feed.is_complete()) {
+        if outcome == Outcome::Unknown && (declined || !fed) {
             drop_receipt(path);
             return not_begun("its runner ended before it could start it", "");
         }

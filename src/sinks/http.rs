@@ -154,6 +154,7 @@ impl Http {
                 let hidden = hidden(values.chain(secret.iter().map(|s| s.expose())));
                 Ok(outcome(&what, &answer, &hidden, wall()))
             }
+            Err(e) if e.is_ours() => Err(format!("{what}: {e}")),
             Err(e) => Ok(Outcome::Failed {
                 reason: format!("{what}: {e}"),
             }),

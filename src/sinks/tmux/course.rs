@@ -106,7 +106,10 @@ impl<'t> Course<'t> {
             }
         }
         match self.doubt(pane) {
-            None => self.go_on(pane),
+            None => {
+                self.note_if_missing(pane);
+                self.go_on(pane)
+            }
             Some(Doubt::Ended(_)) | Some(Doubt::NotOurs) if closing => self.closed(),
             Some(Doubt::Ended(how)) => self.replace(pane, &how),
             Some(Doubt::NotOurs) => self.leave(pane),

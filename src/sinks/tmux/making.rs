@@ -129,6 +129,21 @@ impl Course<'_> {
                 ));
             }
         }
+        self.write_note(note);
+    }
+
+    /// A poller may have been killed between the making of a session and its note.
+    pub(super) fn note_if_missing(&self, pane: &Pane) {
+        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
+        if session::read_note(&self.tmux.runs_dir, slug, sink).is_none()
+            && let Some(note) = session::describe(&self.tmux.client, pane, &self.delivery.id)
+        {
+            self.write_note(&note);
+        }
+    }
+
+    fn write_note(&self, note: &Note) {
+        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
         if let Err(e) = session::write_note(&self.tmux.runs_dir, slug, sink, note) {
             self.tmux.tell(format!(
                 "cannot note the session of {}: {e}",

@@ -14,6 +14,7 @@
 //! Beside it, `<seq>.prompt.txt` has the text that a command was given as `{prompt_file}`.
 
 use super::client::{self, Called, Client};
+use super::pane::Pane;
 use crate::engine::delivery::Slug;
 use crate::os::file;
 use crate::sinks::receipt;
@@ -80,7 +81,7 @@ pub fn make(client: &Client, new: &New, delivery_id: &str) -> Result<Note, Calle
         "-d",
         "-P",
         "-F",
-        "#{pane_id} #{pane_pid} #{pid} #{session_created}",
+        NOTED,
         "-s",
         &name,
         "-x",
@@ -119,6 +120,18 @@ pub fn make(client: &Client, new: &New, delivery_id: &str) -> Result<Note, Calle
         called => Err(called),
     }
 }
+
+/// What is noted of a session that is there already; nothing if it does not answer.
+#[must_use]
+pub fn describe(client: &Client, pane: &Pane, delivery_id: &str) -> Option<Note> {
+    match client.call(&["display-message", "-p", "-t", &pane.id, NOTED], &[]) {
+        Called::Done(said) => note(client, &pane.session, &said, delivery_id),
+        _ => None,
+    }
+}
+
+/// The format that [`note`] reads.
+const NOTED: &str = "#{pane_id} #{pane_pid} #{pid} #{session_created}";
 
 fn note(client: &Client, session: &str, said: &str, delivery_id: &str) -> Option<Note> {
     let mut fields = said.split_whitespace();

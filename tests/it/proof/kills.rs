@@ -47,13 +47,35 @@ fn run(scene: &Scene, mut act: impl FnMut(&Call) -> Act) -> Ended {
     })
 }
 
-/// A ledger without what was spent: a request that failed has cost a try.
-fn without_tries(mut ledger: Value) -> Value {
-    for item in ledger.as_object_mut().into_iter().flatten() {
-        let each = item.1[3].as_array_mut().into_iter().flatten();
-        each.for_each(|delivery| delivery[3] = Value::Null);
+/// How many tries a disturbed world may spend, seen from an undisturbed one.
+#[derive(Clone, Copy, PartialEq)]
+enum Tries {
+    Same,
+    /// Nobody may know of one that failed how it ended.
+    Fewer,
+    /// A request that failed has cost one.
+    Any,
+}
+
+impl Tries {
+    /// Whether the ledgers are the same but for that.
+    fn agree(self, ledger: &Value, wanted: &Value) -> bool {
+        let (mut ledger, mut wanted) = (ledger.clone(), wanted.clone());
+        for (number, item) in wanted.as_object_mut().into_iter().flatten() {
+            let each = item.get_mut(3).and_then(Value::as_array_mut);
+            for (n, delivery) in each.into_iter().flatten().enumerate() {
+                let Some(own) = ledger.pointer_mut(&format!("/{number}/3/{n}/3")) else {
+                    return false;
+                };
+                let fewer = own.as_u64() <= delivery[3].as_u64();
+                if self == Tries::Any || self == Tries::Fewer && fewer {
+                    *own = Value::Null;
+                    delivery[3] = Value::Null;
+                }
+            }
+        }
+        ledger == wanted
     }
-    ledger
 }
 
 fn undisturbed(scenario: Scenario) -> Undisturbed {
@@ -73,16 +95,11 @@ fn undisturbed(scenario: Scenario) -> Undisturbed {
 /// What is wrong with a scene after it was left to itself, if anything: it must have come to what
 /// an undisturbed one does. `reposts` is how often anything may have been posted again.
 fn wrong(scene: &Scene, wanted: &Undisturbed, reposts: u64) -> Option<String> {
-    wrong_but(scene, wanted, reposts, |ledger| ledger)
+    wrong_but(scene, wanted, reposts, Tries::Same)
 }
 
-/// The same for what `but` makes of the ledgers.
-fn wrong_but(
-    scene: &Scene,
-    wanted: &Undisturbed,
-    reposts: u64,
-    but: fn(Value) -> Value,
-) -> Option<String> {
+/// The same with another number of tries.
+fn wrong_but(scene: &Scene, wanted: &Undisturbed, reposts: u64, tries: Tries) -> Option<String> {
     let damaged = scene.damage();
     if !damaged.is_empty() {
         return Some(format!("right after it: {damaged:?}"));
@@ -93,9 +110,9 @@ fn wrong_but(
     if scene.reposted() > reposts {
         return Some(format!("posted again {} times", scene.reposted()));
     }
-    let (ledger, wants) = (but(scene.ledger()), but(wanted.ledger.clone()));
-    if ledger != wants {
-        return Some(format!("ledger: {ledger} instead of {wants}"));
+    let ledger = scene.ledger();
+    if !tries.agree(&ledger, &wanted.ledger) {
+        return Some(format!("ledger: {ledger} instead of {}", wanted.ledger));
     }
     if !scene.place.entries("poll.gave_up").is_empty() {
         return Some("something was given up".to_string());
@@ -349,11 +366,7 @@ fn r3_5_failing_at_any_call_it_loses_and_repeats_nothing() {
         let request = what
             .iter()
             .any(|w| request.iter().any(|r| w.starts_with(r)));
-        let but = if request {
-            without_tries
-        } else {
-            |ledger| ledger
-        };
-        wrong_but(&scene, wanted, 1, but)
+        let tries = if request { Tries::Any } else { Tries::Fewer };
+        wrong_but(&scene, wanted, 1, tries)
     });
 }

@@ -1,6 +1,6 @@
 //! The real program, killed or stopped before any of its system calls, or with one of them failing.
 
-use super::scene::{ALL, Effects, Scenario, Scene, memory};
+use super::scene::{ALL, Scenario, Scene, memory};
 use super::traced::{self, Act, Call, Ended};
 use crate::world::program::{scaled, seed};
 use crate::world::sim::Dice;
@@ -17,7 +17,6 @@ use std::time::Duration;
 struct Undisturbed {
     scenario: Scenario,
     calls: u64,
-    effects: Effects,
     ledger: Value,
 }
 
@@ -87,7 +86,6 @@ fn undisturbed(scenario: Scenario) -> Undisturbed {
     Undisturbed {
         scenario,
         calls: ended.calls,
-        effects: scene.effects(),
         ledger: scene.ledger(),
     }
 }

@@ -117,6 +117,7 @@ impl Call {
 }
 
 /// Runs `command` to its end, or as long as a test waits, and asks `act` before each of its calls.
+#[allow(clippy::zombie_processes, reason = "whoever traces it sees its end")]
 pub fn run(command: &Command, mut act: impl FnMut(&Call) -> Act) -> Ended {
     // It waits, stopped, until it is seen.
     let mut held = Command::new("sh");

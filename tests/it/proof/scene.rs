@@ -338,29 +338,46 @@ impl Scene {
         waiting == 0 && self.effects() == self.wanted()
     }
 
-    /// How often something was posted again right after itself, byte by byte the same: the
-    /// most often for any one item. What was posted differently is left as it is.
-    pub fn reposted(&self) -> u64 {
-        let mut last: BTreeMap<u64, (String, Vec<u8>)> = BTreeMap::new();
-        let mut again: BTreeMap<u64, u64> = BTreeMap::new();
-        for (id, body) in self.posts() {
-            let (number, _) = split(&id);
-            if last.get(&number) == Some(&(id.clone(), body.clone())) {
-                *again.entry(number).or_default() += 1;
+    /// What came again right after itself, by sink, item and key; what was posted also byte by byte the
+    /// same, or it counts as something else. A receiver knows it by its id.
+    pub fn repeats(&self) -> Vec<(String, u64, String)> {
+        let mut last = BTreeMap::new();
+        let mut again = Vec::new();
+        for (sink, number, key, body) in self.arrived() {
+            let came = (key.clone(), body);
+            if last.get(&(sink, number)) == Some(&came) {
+                again.push((sink.to_string(), number, key));
             }
-            last.insert(number, (id, body));
+            last.insert((sink, number), came);
         }
-        again.into_values().max().unwrap_or(0)
+        again
     }
 
-    fn posts(&self) -> Vec<(String, Vec<u8>)> {
-        let got = self.hook.as_ref().map(Inbox::got).unwrap_or_default();
-        got.into_iter()
-            .map(|asked| {
-                let id = asked.header("x-idempoll-delivery").unwrap_or_default();
-                (id.to_string(), asked.body.clone())
-            })
-            .collect()
+    /// All that arrived at each sink: item, key, and the body of what was posted.
+    fn arrived(&self) -> Vec<(&'static str, u64, String, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut add = |sink: &'static str, id: &str, body: Vec<u8>| {
+            let (number, key) = split(id);
+            all.push((sink, number, key.to_string(), body));
+        };
+        for id in lines(&self.outside.0.join("effects.log")) {
+            add("log", &id, Vec::new());
+        }
+        for asked in self.hook.as_ref().map(Inbox::got).unwrap_or_default() {
+            let id = asked.header("x-idempoll-delivery").unwrap_or_default();
+            add("hook", id, asked.body.clone());
+        }
+        for number in 1..=3 {
+            let item = format!("dir:inbox#{number}");
+            let keys = fs::read(self.outside.0.join("keys").join(&item));
+            match pastes(&keys.unwrap_or_default()) {
+                Ok(texts) => texts
+                    .iter()
+                    .for_each(|text| add("agent", &delivery_of(text), Vec::new())),
+                Err(why) => add("agent", &format!("{item}/{why}"), Vec::new()),
+            }
+        }
+        all
     }
 
     fn once_until_quiet(&self) {
@@ -392,37 +409,17 @@ impl Scene {
         self.scenario.sinks.iter().flat_map(each).collect()
     }
 
-    /// What has reached each sink so far, but for what was only [posted again](Scene::reposted).
+    /// What has reached each sink so far, but for [what only came again](Scene::repeats).
     pub fn effects(&self) -> Effects {
         let mut effects = Effects::new();
-        let mut add = |sink: &str, id: &str| {
-            let (number, key) = split(id);
-            let keys = effects.entry((sink.to_string(), number)).or_default();
-            keys.push(key.to_string());
-        };
-        for id in lines(&self.outside.0.join("effects.log")) {
-            add("log", &id);
-        }
-        // What comes again in the same bytes, right after itself, its receiver knows by its id.
-        let mut last: BTreeMap<u64, (String, Vec<u8>)> = BTreeMap::new();
-        for post in self.posts() {
-            let (number, _) = split(&post.0);
-            if last.get(&number) != Some(&post) {
-                add("hook", &post.0);
+        let mut last = BTreeMap::new();
+        for (sink, number, key, body) in self.arrived() {
+            let came = (key.clone(), body);
+            if last.get(&(sink, number)) != Some(&came) {
+                let keys = effects.entry((sink.to_string(), number)).or_default();
+                keys.push(key);
             }
-            last.insert(number, post);
-        }
-        if self.server.is_some() {
-            for number in 1..=3 {
-                let item = format!("dir:inbox#{number}");
-                let keys = fs::read(self.outside.0.join("keys").join(&item));
-                match pastes(&keys.unwrap_or_default()) {
-                    Ok(texts) => texts
-                        .iter()
-                        .for_each(|text| add("agent", &delivery_of(text))),
-                    Err(why) => add("agent", &format!("{item}/{why}")),
-                }
-            }
+            last.insert((sink, number), came);
         }
         effects
     }
@@ -468,7 +465,9 @@ impl Scene {
     /// a run without a receipt.
     pub fn litter(&self) -> Vec<String> {
         let left = self.files().into_iter().filter(|(name, bytes)| {
-            name.contains(".tmp.") || name.starts_with("runs/") && bytes.is_empty()
+            // By a note about a session nothing is decided, and it is not synced.
+            let run = name.starts_with("runs/") && !name.ends_with("/session.json");
+            name.contains(".tmp.") || run && bytes.is_empty()
         });
         left.map(|(name, _)| format!("{name} was left behind"))
             .collect()

@@ -65,3 +65,45 @@ fn asked(name: String, timeout: NextTimeout) -> Result<Vec<SocketAddr>, ureq::Er
         Err(RecvTimeoutError::Disconnected) => Err(ureq::Error::HostNotFound),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ureq::unversioned::transport::time::Duration;
+
+    fn look_up(url: &str) -> Result<Vec<SocketAddr>, ureq::Error> {
+        let timeout = NextTimeout {
+            after: Duration::from_secs(30),
+            reason: ureq::Timeout::Resolve,
+            per_read: None,
+            per_write: None,
+        };
+        let found = Lookup.resolve(
+            &url.parse().expect("a URL"),
+            &Config::builder().build(),
+            timeout,
+        )?;
+        Ok(found.iter().copied().collect())
+    }
+
+    /// An address is itself, with its scheme's port if none is said; a name is asked for.
+    #[test]
+    fn an_address_is_not_asked_for_and_a_name_is() {
+        let one = |text: &str| vec![text.parse::<SocketAddr>().expect("an address")];
+        assert_eq!(
+            look_up("http://192.0.2.7/x").ok(),
+            Some(one("192.0.2.7:80"))
+        );
+        assert_eq!(
+            look_up("https://[2001:db8::1]:8443/").ok(),
+            Some(one("[2001:db8::1]:8443"))
+        );
+        let local = look_up("http://localhost:81/").expect("it is known");
+        assert!(local.iter().all(|a| a.ip().is_loopback() && a.port() == 81));
+        let unknown = look_up("http://nobody.invalid/");
+        assert!(matches!(
+            unknown,
+            Err(ureq::Error::Io(_) | ureq::Error::HostNotFound)
+        ));
+    }
+}

@@ -310,6 +310,33 @@ fn c071_the_socket_does_not_depend_on_where_one_looks_from() {
     assert!(attach.ends_with(" attach -t '=inbox~7'"), "{attach}");
 }
 
+/// C071: Given a poller that was killed after it had made a session and before it noted that; when the item's
+/// next event comes; then the same session gets it, and `show` knows the way to it again.
+#[test]
+fn c071_a_session_that_was_not_noted_is_noted_with_the_next_event() {
+    if !able() {
+        return;
+    }
+    let world = World::logging();
+    let place = &world.place;
+    let note = place.path("state/runs/inbox~7/agent/session.json");
+    for (n, cut) in [None, Some("")].into_iter().enumerate() {
+        world.item(7, &["one", "two"][..n]);
+        world.once();
+        until_arrived(&world, 7, n + 1);
+        match cut {
+            None => fs::remove_file(&note).expect("a note"),
+            Some(text) => fs::write(&note, text).expect("a note"),
+        }
+    }
+    world.item(7, &["one", "two"]);
+    world.once();
+    until_arrived(&world, 7, 3);
+    let shown = place.run(&["show", "dir:inbox#7"]).expect(0).stdout;
+    assert!(shown.contains("attach -t '=inbox~7'"), "{shown}");
+    assert_eq!(world.server.agents().len(), 1);
+}
+
 /// C131, R7.4: Given a token in an environment variable; when a session is made by the poller that has
 /// it; then neither the server nor the agent has it, nor what tmux hands to later sessions.
 #[test]

@@ -2,6 +2,7 @@
 //! must have arrived in the end, by the sinks' own logs.
 
 use crate::tmux_sink::world::{Server, delivery_of, logger, pastes};
+use crate::world::forge::Reply;
 use crate::world::hub::{Hub, New};
 use crate::world::program::{Place, lines};
 use crate::world::receiver::Inbox;
@@ -289,6 +290,17 @@ impl Scene {
         file.set_modified(then).expect("its owner may");
     }
 
+    /// Has the tracker's answers pass through `how`, from now on.
+    pub fn spoil(&self, how: impl FnMut(Reply) -> Reply + Send + 'static) {
+        let hub = self.hub.as_ref().expect("a tracker");
+        hub.lock().spoil(usize::MAX, |_| true, how);
+    }
+
+    /// They are what they are again.
+    pub fn heal(&self) {
+        self.hub.as_ref().expect("a tracker").lock().heal();
+    }
+
     /// Lets the tracker's clock go on.
     pub fn pass(&self, seconds: u64) {
         if let Some(hub) = &self.hub {
@@ -380,7 +392,7 @@ impl Scene {
         all
     }
 
-    fn once_until_quiet(&self) {
+    pub fn once_until_quiet(&self) {
         for _ in 0..12 {
             let run = self.place.once();
             self.pass(100);

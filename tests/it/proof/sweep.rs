@@ -191,6 +191,9 @@ impl Sweep {
     ) -> Sweep {
         let first = seed();
         println!("{name}: IDEMPOLL_SEED={first}");
+        // `IDEMPOLL_SCENARIO=tmux` has all points in that one.
+        let only = std::env::var("IDEMPOLL_SCENARIO").ok();
+        let scenarios = scenarios.filter(|s| only.as_ref().is_none_or(|only| s.name == only));
         let wanted: Vec<Undisturbed> = scenarios.map(undisturbed).collect();
         let weight = |u: &Undisturbed| if u.scenario.sinks == ["agent"] { 1 } else { 10 };
         let weights: u64 = wanted.iter().map(weight).sum();

@@ -84,10 +84,7 @@ pub fn make(client: &Client, new: &New, delivery_id: &str) -> Result<Note, Calle
     let beside = client::word(&new.workdir.replace('#', "##"));
     let workdir = client::word(new.workdir);
     // tmux itself would go elsewhere without a word where it cannot go.
-    let run = match mutant::is("tmux-chooses-the-directory") {
-        true => "shift; exec \"$@\"",
-        false => "cd \"$1\" && shift && exec \"$@\"",
-    };
+    let run = "cd \"$1\" && shift && exec \"$@\"";
     let mut words: Vec<String> = [
         "new-session",
         "-d",

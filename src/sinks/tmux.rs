@@ -15,6 +15,7 @@ mod making;
 pub mod pane;
 pub mod prompt;
 pub mod session;
+mod shell;
 pub mod submit;
 
 use super::Sink;

@@ -6,6 +6,7 @@
 //! a session of its own, so it outlives the poller.
 
 use crate::error::Error;
+use crate::mutant;
 use crate::os::pid::Group;
 use crate::os::process;
 use crate::os::wait::{self, For};
@@ -13,7 +14,7 @@ use crate::sinks::child::{self, Countdown, Feed, Process};
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -74,70 +75,18 @@ impl Client {
     }
 
     fn run(&self, words: &[&str], input: &[u8]) -> io::Result<Called> {
-        let (mut stdout, to_stdout) = io::pipe()?;
-        let (mut stderr, to_stderr) = io::pipe()?;
         let mut command = foreign("tmux", &self.secret_vars);
-        command
-            // Characters are UTF-8, whatever the locale says.
-            .args(["-u", "-f", "/dev/null", "-S"])
-            .arg(&self.socket)
-            .args(words)
-            // The server stays in the directory it was started in.
-            .current_dir("/")
-            .stdin(match input {
-                [] => Stdio::null(),
-                _ => Stdio::piped(),
-            })
-            .stdout(to_stdout)
-            .stderr(to_stderr);
-        process::lead_a_session(&mut command);
-        let (mut client, stdin) = Process::start(&mut command)?;
-        // Our copies of the pipes' writing ends, or they would never end.
-        drop(command);
-        let mut feed = Feed::new(stdin, input);
-        let (mut out, mut err) = (Some(&mut stdout), Some(&mut stderr));
-        let (mut said, mut complaint) = (Vec::new(), Vec::new());
-        let mut left = Countdown::of(LONGEST);
-        let status = loop {
-            if out.is_none()
-                && err.is_none()
-                && let Some(status) = client.ended()
-            {
-                break status;
-            }
-            if left.is_over() {
-                Group::led_by(client.pid()).inspect(|group| group.end());
-                return Ok(Called::Silent);
-            }
-            let reading = |pipe: &Option<&mut PipeReader>| pipe.is_some();
-            let (reads_out, reads_err) = (reading(&out), reading(&err));
-            let (end, slice) = client.ending();
-            let [_, feeds, has_out, has_err] = wait::ready(
-                [
-                    end.filter(|_| !reads_out && !reads_err),
-                    feed.ready(),
-                    out.as_ref().map(|p| (p.as_fd(), For::Reading)),
-                    err.as_ref().map(|p| (p.as_fd(), For::Reading)),
-                ],
-                Some(slice.unwrap_or(LONGEST).min(left.slice())),
-            );
-            if feeds {
-                feed.push();
-            }
-            if has_out && !out.as_mut().is_some_and(|p| take(p, &mut said)) {
-                out = None;
-            }
-            if has_err && !err.as_mut().is_some_and(|p| take(p, &mut complaint)) {
-                err = None;
-            }
-        };
-        let said = String::from_utf8_lossy(&said).into_owned();
-        let complaint = String::from_utf8_lossy(&complaint).trim().to_string();
-        Ok(match status {
-            Some(status) if status.success() && feed.is_complete() => Called::Done(said),
-            _ if is_nobody(&complaint) => Called::NoServer,
-            _ => Called::Refused(said, complaint),
-        })
+        // Characters are UTF-8, whatever the locale says.
+        command.args(["-u", "-f", "/dev/null", "-S"]).arg(
+            match mutant::is("tmux-socket-by-the-environment") {
+                true => PathBuf::from(std::env::var_os("TMUX_TMPDIR").unwrap_or_default())
+                    .join("agent.sock"),
+                false => self.socket.clone(),
+            },
+        );
+        // The server stays in the directory it was started in.
+        command.args(words).current_dir("/");
+        heard(command, input)
     }
 
     /// Makes the socket's directory, if need be; it must belong to us alone.
@@ -161,7 +110,9 @@ impl Client {
         let me = crate::os::pid::User::effective();
         let ours = |meta: &Metadata| meta.uid() == me.0;
         match dir.metadata() {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound && dir.symlink_metadata().is_err() => {
+                return Ok(());
+            }
             Err(e) => return Err(Error::new(dir.display().to_string(), e).to_string()),
             Ok(meta) if !meta.is_dir() => {
                 return Err(format!("{} is not a directory", dir.display()));
@@ -179,6 +130,9 @@ impl Client {
                 "{} belongs to somebody else",
                 self.socket.display()
             )),
+            Ok(meta) if !meta.file_type().is_socket() && !meta.is_symlink() => {
+                Err(format!("{} is not a socket", self.socket.display()))
+            }
             _ => Ok(()),
         }
     }
@@ -186,6 +140,67 @@ impl Client {
     fn dir(&self) -> &Path {
         self.socket.parent().unwrap_or(Path::new("/"))
     }
+}
+
+/// Runs a `tmux` and hears what it says, but not for ever.
+fn heard(mut command: Command, input: &[u8]) -> io::Result<Called> {
+    let (mut stdout, to_stdout) = io::pipe()?;
+    let (mut stderr, to_stderr) = io::pipe()?;
+    command
+        .stdin(match input {
+            [] => Stdio::null(),
+            _ => Stdio::piped(),
+        })
+        .stdout(to_stdout)
+        .stderr(to_stderr);
+    process::lead_a_session(&mut command);
+    let (mut client, stdin) = Process::start(&mut command)?;
+    // Our copies of the pipes' writing ends, or they would never end.
+    drop(command);
+    let mut feed = Feed::new(stdin, input);
+    let (mut out, mut err) = (Some(&mut stdout), Some(&mut stderr));
+    let (mut said, mut complaint) = (Vec::new(), Vec::new());
+    let mut left = Countdown::of(LONGEST);
+    let status = loop {
+        if out.is_none()
+            && err.is_none()
+            && let Some(status) = client.ended()
+        {
+            break status;
+        }
+        if left.is_over() {
+            Group::led_by(client.pid()).inspect(|group| group.end());
+            return Ok(Called::Silent);
+        }
+        let reading = |pipe: &Option<&mut PipeReader>| pipe.is_some();
+        let (reads_out, reads_err) = (reading(&out), reading(&err));
+        let (end, slice) = client.ending();
+        let [_, feeds, has_out, has_err] = wait::ready(
+            [
+                end.filter(|_| !reads_out && !reads_err),
+                feed.ready(),
+                out.as_ref().map(|p| (p.as_fd(), For::Reading)),
+                err.as_ref().map(|p| (p.as_fd(), For::Reading)),
+            ],
+            Some(slice.unwrap_or(LONGEST).min(left.slice())),
+        );
+        if feeds {
+            feed.push();
+        }
+        if has_out && !out.as_mut().is_some_and(|p| take(p, &mut said)) {
+            out = None;
+        }
+        if has_err && !err.as_mut().is_some_and(|p| take(p, &mut complaint)) {
+            err = None;
+        }
+    };
+    let said = String::from_utf8_lossy(&said).into_owned();
+    let complaint = String::from_utf8_lossy(&complaint).trim().to_string();
+    Ok(match status {
+        Some(status) if status.success() && feed.is_complete() => Called::Done(said),
+        _ if is_nobody(&complaint) => Called::NoServer,
+        _ => Called::Refused(said, complaint),
+    })
 }
 
 /// Reads once; says whether there can be more.
@@ -218,13 +233,14 @@ fn is_nobody(complaint: &str) -> bool {
 /// # Errors
 /// When it cannot be run.
 pub fn version() -> Result<String, String> {
-    let output = child::command("tmux")
-        .arg("-V")
-        .stdin(Stdio::null())
-        .output();
-    let output = output.map_err(|e| Error::new("cannot run tmux", e).to_string())?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    Ok(crate::terminal::cut(said.trim(), 40))
+    let mut command = foreign("tmux", &[]);
+    command.arg("-V");
+    match heard(command, &[]) {
+        Ok(Called::Done(said)) => Ok(crate::terminal::cut(said.trim(), 40)),
+        Ok(Called::Silent) => Err("tmux does not answer".into()),
+        Ok(_) => Err("tmux does not say which version it is".into()),
+        Err(e) => Err(Error::new("cannot run tmux", e).to_string()),
+    }
 }
 
 /// What is known against a version of tmux.

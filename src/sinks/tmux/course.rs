@@ -3,7 +3,7 @@
 use super::client::Called;
 use super::pane::{self, Ended, Pane, Seen, Typed};
 use super::submit::{self, Taken};
-use super::{LOOK_AGAIN, Tmux, agent_of, locked, prompt, rest, template};
+use super::{LOOK_AGAIN, Tmux, agent_of, locked, prompt, rest, shell, template};
 use crate::config::checked::{OnClose, Submit};
 use crate::engine::delivery::{Delivery, EventKind, Outcome};
 use crate::mutant;
@@ -32,6 +32,8 @@ pub(super) struct Course<'t> {
     pub(super) made: bool,
     /// How often an agent was seen ended without anybody knowing how.
     pub(super) unsettled: u32,
+    /// Whether the note about the session was looked at.
+    pub(super) remembered: bool,
     /// Whether this try pasted, so that Enter is owed whatever happens.
     pasted: bool,
     /// What is to be pasted.
@@ -56,6 +58,7 @@ impl<'t> Course<'t> {
             mark: pane::mark_of(delivery),
             made: false,
             unsettled: 0,
+            remembered: false,
             pasted: false,
             text: None,
         }
@@ -98,6 +101,7 @@ impl<'t> Course<'t> {
                 false => self.make(),
             };
         };
+        self.remember(pane);
         if closing {
             match self.tmux.settings.on_close {
                 OnClose::Keep => return Next::Is(Outcome::Delivered),
@@ -106,10 +110,7 @@ impl<'t> Course<'t> {
             }
         }
         match self.doubt(pane) {
-            None => {
-                self.note_if_missing(pane);
-                self.go_on(pane)
-            }
+            None => self.go_on(pane),
             Some(Doubt::Ended(_)) | Some(Doubt::NotOurs) if closing => self.closed(),
             Some(Doubt::Ended(how)) => self.replace(pane, &how),
             Some(Doubt::NotOurs) => self.leave(pane),
@@ -124,8 +125,8 @@ impl<'t> Course<'t> {
         if !pane.is_original {
             return Some(Doubt::NotOurs);
         }
-        let shell = pane::shell_in_front(pane.pid).unwrap_or(false);
-        let meant = pane::is_bare_shell(&self.tmux.settings.command);
+        let shell = shell::in_front(pane.pid).unwrap_or(false);
+        let meant = shell::is_bare(&self.tmux.settings.command);
         (shell && !meant && !mutant::is("tmux-types-into-shells")).then_some(Doubt::NotOurs)
     }
 
@@ -269,16 +270,16 @@ impl<'t> Course<'t> {
                 "%s",
                 ";",
                 "list-clients",
-                "-t",
-                &pane.id,
                 "-F",
-                "#{client_readonly} #{client_activity}",
+                "#{client_readonly} #{client_activity} #{session_id}",
             ];
             if let Called::Done(said) = self.tmux.client.call(&words, &[]) {
                 let mut lines = said.lines();
                 let now: u64 = lines.next()?.trim().parse().ok()?;
                 let last = lines
-                    .filter_map(|line| line.strip_prefix("0 ")?.parse::<u64>().ok())
+                    .filter_map(|line| line.strip_prefix("0 ")?.split_once(' '))
+                    .filter(|(_, session)| pane.sessions.iter().any(|s| s.id == *session))
+                    .filter_map(|(at, _)| at.parse::<u64>().ok())
                     .max();
                 if last
                     .is_some_and(|last| now.saturating_sub(last) < settings.quiet.as_secs().max(1))

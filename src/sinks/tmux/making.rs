@@ -2,12 +2,13 @@
 
 use super::client::Called;
 use super::course::{Course, Next};
-use super::pane::{self, Ended, Pane, Seen, Typed};
+use super::pane::{self, Ended, Pane, Seen, Session, Typed};
 use super::session::{self, New, Note};
 use super::{PROMPT_FILE, agent_of, expand, locked};
 use crate::engine::delivery::Outcome;
 use crate::engine::item::is_plain_name;
 use crate::error::Error;
+use crate::mutant;
 use crate::os::wait;
 use crate::terminal::cut;
 use std::fs::DirBuilder;
@@ -85,7 +86,8 @@ impl Course<'_> {
             )));
         }
         let name = session::name(&self.delivery.slug);
-        if let Some(other) = panes.iter().find(|p| p.session == name) {
+        let mut sessions = panes.iter().flat_map(|p| &p.sessions);
+        if let Some(other) = sessions.find(|s| s.name == name) {
             self.rename(other);
         }
         let new = New {
@@ -100,6 +102,13 @@ impl Course<'_> {
         match made {
             Ok(note) => {
                 self.made = true;
+                if mutant::is("tmux-ends-with-the-poller") {
+                    let (us, socket) = (std::process::id(), self.tmux.client.socket.display());
+                    let watch = format!(
+                        "while kill -0 {us}; do sleep 0.05; done; tmux -S '{socket}' kill-server"
+                    );
+                    let _ = self.tmux.client.call(&["run-shell", "-b", &watch], &[]);
+                }
                 self.note(&note);
                 Next::Look
             }
@@ -129,26 +138,32 @@ impl Course<'_> {
                 ));
             }
         }
-        self.write_note(note);
-    }
-
-    /// A poller may have been killed between the making of a session and its note.
-    pub(super) fn note_if_missing(&self, pane: &Pane) {
-        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
-        if session::read_note(&self.tmux.runs_dir, slug, sink).is_none()
-            && let Some(note) = session::describe(&self.tmux.client, pane, &self.delivery.id)
-        {
-            self.write_note(&note);
-        }
-    }
-
-    fn write_note(&self, note: &Note) {
-        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
         if let Err(e) = session::write_note(&self.tmux.runs_dir, slug, sink, note) {
             self.tmux.tell(format!(
                 "cannot note the session of {}: {e}",
                 self.delivery.item
             ));
+        }
+    }
+
+    /// Notes a session that is there and not noted, or noted otherwise: a poller may have been killed before it
+    /// could, and people rename and move things.
+    pub(super) fn remember(&mut self, pane: &Pane) {
+        if self.remembered || mutant::is("tmux-notes-what-it-made-alone") {
+            return;
+        }
+        self.remembered = true;
+        let (slug, sink) = (&self.delivery.slug, &self.delivery.sink);
+        let before = session::read_note(&self.tmux.runs_dir, slug, sink);
+        let same = before.filter(|n| n.pane == pane.id && n.pid == pane.pid);
+        let named = |note: &Note| pane.sessions.iter().any(|s| s.name == note.session);
+        if same.as_ref().is_some_and(named) {
+            return;
+        }
+        let made_for = same.map_or(self.delivery.id.clone(), |note| note.delivery_id);
+        if let Some(note) = session::note_of(&self.tmux.client, pane, &made_for) {
+            // It is for people to look at; the next event brings another opportunity.
+            let _ = session::write_note(&self.tmux.runs_dir, slug, sink, &note);
         }
     }
 
@@ -232,13 +247,9 @@ impl Course<'_> {
     }
 
     /// Frees the name of the item's session.
-    fn rename(&self, pane: &Pane) {
-        let free = format!(
-            "{}+{}",
-            pane.session,
-            pane.session_id.trim_start_matches('$')
-        );
-        let words = ["rename-session", "-t", &pane.session_id, &free];
+    fn rename(&self, session: &Session) {
+        let free = format!("{}+{}", session.name, session.id.trim_start_matches('$'));
+        let words = ["rename-session", "-t", &session.id, &free];
         let _ = self.tmux.client.call(&words, &[]);
     }
 

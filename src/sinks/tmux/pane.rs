@@ -48,14 +48,21 @@ pub struct Pane {
     pub mark: String,
     /// The record whose agent it is; empty for a pane of somebody else.
     pub agent: String,
-    /// The server's number of its session, `$3`.
-    pub session_id: String,
-    /// How many people look at its session.
+    /// The sessions it can be seen in: one, but for what people link or group.
+    pub sessions: Vec<Session>,
+    /// How many people look at these.
     pub attached: u32,
-    /// The name of its session.
-    pub session: String,
     /// The name of the program in front.
     pub program: String,
+}
+
+/// A session as the server describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// The server's number of it, `$3`.
+    pub id: String,
+    /// Its name.
+    pub name: String,
 }
 
 /// How a process ended.
@@ -134,19 +141,34 @@ pub fn look(client: &Client, mark: &str) -> Seen {
         "#{@idempoll-agent}",
         "#{session_id}",
         "#{session_attached}",
+        "#{s/[|]/?/:pane_current_command}",
+        // Last, since people may call it anything.
         "#{session_name}",
-        // Last, since it may hold anything.
-        "#{pane_current_command}",
     ]
     .join("|");
     match client.call(&["list-panes", "-a", "-F", &fields], &[]) {
-        Called::Done(said) => Seen::Panes(said.lines().filter_map(parse).collect()),
+        Called::Done(said) => Seen::Panes(each_once(said.lines().filter_map(parse))),
         Called::NoServer => Seen::NoServer,
         Called::Silent => Seen::Silent,
         Called::Refused(_, why) if why.is_empty() => Seen::Trouble("tmux says no".into()),
         Called::Refused(_, why) => Seen::Trouble(format!("tmux: {why}")),
         Called::NotRun(why) => Seen::Trouble(why),
     }
+}
+
+/// tmux tells a pane once for each session it can be seen in.
+fn each_once(told: impl Iterator<Item = Pane>) -> Vec<Pane> {
+    let mut panes: Vec<Pane> = Vec::new();
+    for pane in told {
+        match panes.iter_mut().find(|known| known.id == pane.id) {
+            Some(known) if !mutant::is("tmux-counts-what-is-seen") => {
+                known.sessions.extend(pane.sessions);
+                known.attached += pane.attached;
+            }
+            _ => panes.push(pane),
+        }
+    }
+    panes
 }
 
 fn parse(line: &str) -> Option<Pane> {
@@ -161,19 +183,28 @@ fn parse(line: &str) -> Option<Pane> {
         Ok(status) => Ended::Exit(status),
         Err(_) => Ended::Signal(signal.to_string()),
     };
+    let input_off = next()? == "1";
+    let ready = !next()?.is_empty();
+    let (mark, agent) = (next()?.to_string(), next()?.to_string());
+    let session_id = next()?.to_string();
+    let attached = next()?.parse().unwrap_or(0);
+    let program = next()?.to_string();
+    let session = Session {
+        id: session_id,
+        name: next()?.to_string(),
+    };
     Some(Pane {
         id,
         pid,
         is_original: original == pid.to_string(),
         ended: dead.then_some(ended),
-        input_off: next()? == "1",
-        ready: !next()?.is_empty(),
-        mark: next()?.to_string(),
-        agent: next()?.to_string(),
-        session_id: next()?.to_string(),
-        attached: next()?.parse().unwrap_or(0),
-        session: next()?.to_string(),
-        program: next()?.to_string(),
+        input_off,
+        ready,
+        mark,
+        agent,
+        sessions: vec![session],
+        attached,
+        program,
     })
 }
 
@@ -183,7 +214,7 @@ impl Pane {
     #[must_use]
     pub fn paste(&self, client: &Client, mark: &str, buffer: &str, enter: bool) -> Typed {
         let pane = match mutant::is("tmux-types-where-the-focus-is") {
-            true => self.session_id.clone() + ":",
+            true => self.sessions[0].id.clone() + ":",
             false => self.id.clone(),
         };
         let own = &self.id;
@@ -351,70 +382,13 @@ fn all_of(conditions: &[String]) -> String {
     }
 }
 
-/// Whether the program in front in a terminal whose first process is `pid` is a
-/// shell at its prompt: one that runs no script. `None` when nobody can tell.
-#[must_use]
-pub fn shell_in_front(pid: u32) -> Option<bool> {
-    let words = crate::os::proc::foreground(crate::os::pid::Pid::new(pid)?)?;
-    Some(is_bare_shell(&words))
-}
-
-/// Whether a command line is a shell without anything to run.
-#[must_use]
-pub fn is_bare_shell(words: &[String]) -> bool {
-    const SHELLS: [&str; 14] = [
-        "sh", "bash", "rbash", "zsh", "dash", "ash", "fish", "ksh", "ksh93", "mksh", "csh", "tcsh",
-        "nu", "xonsh",
-    ];
-    let Some((program, rest)) = words.split_first() else {
-        return false;
-    };
-    let name = program.rsplit('/').next().unwrap_or(program);
-    let option = |word: &String| {
-        let is = word.starts_with(['-', '+']) || word.is_empty();
-        // `-c` in any company: it runs what follows.
-        is && !(word.starts_with('-') && !word.starts_with("--") && word.contains('c'))
-    };
-    SHELLS.contains(&name.trim_start_matches('-')) && rest.iter().all(option)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_at_its_prompt_is_told_from_one_that_runs_something() {
-        let bare = |line: &str| {
-            let words: Vec<String> = line.split(' ').map(str::to_string).collect();
-            is_bare_shell(&words)
-        };
-        for line in [
-            "bash",
-            "-bash",
-            "/bin/sh",
-            "zsh -il",
-            "bash --norc -i",
-            "-zsh",
-            "sh -i",
-        ] {
-            assert!(bare(line), "{line}");
-        }
-        for line in [
-            "bash run.sh",
-            "sh -c agent",
-            "sh -ec agent",
-            "python3",
-            "claude",
-            "bash -x run.sh",
-        ] {
-            assert!(!bare(line), "{line}");
-        }
-        assert!(!is_bare_shell(&[]));
-    }
-
-    #[test]
     fn a_line_of_the_server_is_read_field_by_field() {
-        let line = "%4|71|71|1|3||0||sent|in~7|$2|1|in~7|my|odd program";
+        let line = "%4|71|71|1|3||0||sent|in~7|$2|1|my?odd program|in|7";
         let pane = parse(line).expect("it is whole");
         assert_eq!(
             (pane.id.as_str(), pane.pid, pane.is_original),
@@ -424,8 +398,9 @@ mod tests {
         assert_eq!((pane.mark.as_str(), pane.agent.as_str()), ("sent", "in~7"));
         assert_eq!(
             (pane.attached, pane.program.as_str()),
-            (1, "my|odd program")
+            (1, "my?odd program")
         );
+        assert_eq!(pane.sessions[0].name, "in|7");
         assert_eq!(parse("%4|71"), None);
         assert_eq!(
             all_of(&["a".into(), "b".into(), "c".into()]),

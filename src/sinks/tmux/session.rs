@@ -16,6 +16,7 @@
 use super::client::{self, Called, Client};
 use super::pane::Pane;
 use crate::engine::delivery::Slug;
+use crate::mutant;
 use crate::os::file;
 use crate::sinks::receipt;
 use serde::{Deserialize, Serialize};
@@ -73,9 +74,17 @@ pub struct New<'a> {
 /// The call's own answer when it did not succeed.
 pub fn make(client: &Client, new: &New, delivery_id: &str) -> Result<Note, Called> {
     let name = name(new.slug);
-    let target = format!("={name}:");
+    // Not what has the focus: a hook of somebody's may have opened another pane by then.
+    let target = match mutant::is("tmux-marks-where-the-focus-is") {
+        true => format!("={name}:"),
+        false => format!("={name}:^.{{top-left}}"),
+    };
     let item = format!("IDEMPOLL_REF={}", new.item);
+    // Only where what people open beside it starts, for tmux may read a '#' in it as a format.
+    let beside = client::word(&new.workdir.replace('#', "##"));
     let workdir = client::word(new.workdir);
+    // tmux itself would go elsewhere without a word where it cannot go.
+    let run = "cd \"$1\" && shift && exec \"$@\"";
     let mut words: Vec<String> = [
         "new-session",
         "-d",
@@ -89,15 +98,16 @@ pub fn make(client: &Client, new: &New, delivery_id: &str) -> Result<Note, Calle
         "-y",
         "50",
         "-c",
-        &workdir,
+        &beside,
         "-e",
         &item,
         "--",
         // Several words are run as they are; a single one would be read by the user's shell.
         "sh",
         "-c",
-        "exec \"$@\"",
+        run,
         "sh",
+        &workdir,
     ]
     .map(str::to_string)
     .to_vec();
@@ -115,34 +125,36 @@ pub fn make(client: &Client, new: &New, delivery_id: &str) -> Result<Note, Calle
     set("-p", "@idempoll-agent", new.slug.as_str());
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match client.call(&words, &[]) {
-        Called::Done(said) => note(client, &name, &said, delivery_id)
+        Called::Done(said) => note(client, &said, delivery_id)
             .ok_or_else(|| Called::Refused(said, "an answer nobody understands".into())),
         called => Err(called),
     }
 }
 
-/// What is noted of a session that is there already; nothing if it does not answer.
+/// What is to be noted of a session that has been there for a while.
 #[must_use]
-pub fn describe(client: &Client, pane: &Pane, delivery_id: &str) -> Option<Note> {
-    match client.call(&["display-message", "-p", "-t", &pane.id, NOTED], &[]) {
-        Called::Done(said) => note(client, &pane.session, &said, delivery_id),
+pub fn note_of(client: &Client, pane: &Pane, delivery_id: &str) -> Option<Note> {
+    let words = ["display-message", "-p", "-t", &pane.id, NOTED];
+    match client.call(&words, &[]) {
+        Called::Done(said) => note(client, &said, delivery_id),
         _ => None,
     }
 }
 
-/// The format that [`note`] reads.
-const NOTED: &str = "#{pane_id} #{pane_pid} #{pid} #{session_created}";
+/// What tmux is asked of a session to be noted.
+const NOTED: &str = "#{pane_id} #{pane_pid} #{pid} #{session_created} #{session_name}";
 
-fn note(client: &Client, session: &str, said: &str, delivery_id: &str) -> Option<Note> {
-    let mut fields = said.split_whitespace();
+fn note(client: &Client, said: &str, delivery_id: &str) -> Option<Note> {
+    // The name may hold anything but a line break.
+    let mut fields = said.trim_end_matches('\n').splitn(5, ' ');
     Some(Note {
         version: 1,
         socket: client.socket.clone(),
-        session: session.to_string(),
         pane: fields.next()?.to_string(),
         pid: fields.next()?.parse().ok()?,
         server_pid: fields.next()?.parse().ok()?,
         created: fields.next()?.parse().ok()?,
+        session: fields.next()?.to_string(),
         delivery_id: delivery_id.to_string(),
     })
 }
@@ -156,7 +168,8 @@ pub fn attach(note: &Note) -> String {
         true => socket,
         false => format!("'{}'", socket.replace('\'', r"'\''")),
     };
-    format!("tmux -S {socket} attach -t '={}'", note.session)
+    let session = note.session.replace('\'', r"'\''");
+    format!("tmux -S {socket} attach -t '={session}'")
 }
 
 /// The note about an item's session, if there is one.

@@ -183,12 +183,9 @@ fn c065_delivery_waits_for_a_draft() {
 struct Person(Child);
 
 impl Person {
-    fn attached(world: &World) -> Person {
+    fn attached(world: &World, command: &str) -> Person {
         let socket = world.place.state().join("tmux/agent.sock");
-        let attach = format!(
-            "TERM=xterm tmux -u -S '{}' attach -t '=inbox~7'",
-            socket.display()
-        );
+        let attach = format!("TERM=xterm tmux -u -S '{}' {command}", socket.display());
         let mut script = Command::new("script");
         script
             .args(["-qfc", &attach, "/dev/null"])
@@ -218,7 +215,7 @@ impl Drop for Person {
     }
 }
 
-/// C065: Given a person who types in the item's session; when a comment arrives and `quiet_seconds` are
+/// C065: Given a person who types in the item's session, be it through another session that shows it; when a comment arrives and `quiet_seconds` are
 /// asked for; then it waits until they have been quiet for so long.
 #[test]
 fn c065_delivery_waits_while_somebody_types() {
@@ -240,7 +237,8 @@ fn c065_delivery_waits_while_somebody_types() {
     place.until("it is opened: nobody looks on", || {
         world.submitted(7).len() == 1
     });
-    let mut person = Person::attached(&world);
+    // Through another session with the same windows.
+    let mut person = Person::attached(&world, "new-session -t inbox~7 -s view");
     person.types("half a th");
     place.until("it is on the line", || {
         let (pane, ..) = world.server.agent(7).expect("the agent");
@@ -262,6 +260,15 @@ fn c065_delivery_waits_while_somebody_types() {
         world.submitted(7).len() == 3
     });
     assert_eq!(world.submitted(7)[1], "half a thought");
+    let mut person = Person::attached(&world, "attach -t '=inbox~7'");
+    person.types("mine\r");
+    place.until("theirs was submitted", || world.submitted(7).len() == 4);
+    world.item(7, &["one", "two"]);
+    place.until("it waits", || place.pending() == 1);
+    drop(person);
+    place.until("the other comment was submitted", || {
+        world.submitted(7).len() == 5
+    });
     assert!(place.entries("dispatch.failed").is_empty());
 }
 

@@ -2,6 +2,7 @@
 
 mod agents;
 mod hostile;
+mod people;
 mod receipts;
 mod sessions;
 pub mod world;

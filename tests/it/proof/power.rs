@@ -23,8 +23,10 @@ struct Disk {
 
 /// Runs a tool; says what it said if it fails.
 fn tool(words: &[&str]) -> Result<(), String> {
+    let path = std::env::var("PATH").unwrap_or_default();
     let run = Command::new(words[0])
         .args(&words[1..])
+        .env("PATH", format!("{path}:/usr/sbin:/sbin"))
         .stdin(Stdio::null())
         .output()
         .map_err(|e| format!("{words:?}: {e}"))?;

@@ -7,6 +7,7 @@ use super::traced::Act;
 use crate::world::program::{is_root, scaled};
 use std::cell::Cell;
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -166,9 +167,7 @@ fn with_own_mounts(kind: &str, test: &str) -> bool {
         return true;
     }
     if !is_root() {
-        println!(
-            "power cuts on {kind}: SKIPPED, since only root can mount; run `tests/proof power` as root"
-        );
+        skipped(kind, "only root can mount");
         return false;
     }
     let test = format!(
@@ -185,10 +184,21 @@ fn with_own_mounts(kind: &str, test: &str) -> bool {
     false
 }
 
+/// Says so where it is seen although a test that passes is not heard.
+fn skipped(kind: &str, why: &str) {
+    let _ = writeln!(
+        std::io::stderr(),
+        "\npower cuts on {kind}: SKIPPED, {why}; `tests/proof power` runs them as root where loop devices can be mounted"
+    );
+}
+
 /// Cuts the power before any call that matters, on a file system of this kind.
 fn cut_on(kind: &'static str, test: &str) {
     if !with_own_mounts(kind, test) {
         return;
+    }
+    if let Err(why) = Disk::make(kind) {
+        return skipped(kind, &why);
     }
     let name = if kind == "xfs" {
         "power cut, xfs"
@@ -225,6 +235,7 @@ fn cut_on(kind: &'static str, test: &str) {
             if let Err(why) = disk.back() {
                 return Some(why);
             }
+            scene.agents_have_died();
             before = Some(scene.effects());
         }
         let may = May {

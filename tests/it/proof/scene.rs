@@ -365,6 +365,21 @@ impl Scene {
         again
     }
 
+    /// The machine is off, and with it the agents: what was typed and not entered went with them.
+    pub fn agents_have_died(&self) {
+        let end = b"\x1b[201~\r";
+        for entry in fs::read_dir(self.outside.0.join("keys"))
+            .into_iter()
+            .flatten()
+            .flatten()
+        {
+            let mut keys = fs::read(entry.path()).unwrap_or_default();
+            let entered = keys.windows(end.len()).rposition(|w| w == end);
+            keys.truncate(entered.map_or(0, |at| at + end.len()));
+            fs::write(entry.path(), keys).expect("room");
+        }
+    }
+
     /// All that arrived at each sink: item, key, and the body of what was posted.
     fn arrived(&self) -> Vec<(&'static str, u64, String, Vec<u8>)> {
         let mut all = Vec::new();

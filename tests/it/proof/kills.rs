@@ -105,6 +105,11 @@ fn r3_5_failing_at_any_call_it_loses_and_repeats_nothing() {
         // The first call from there on that can fail.
         let ended = run(&scene, |call| {
             let errors = errors(call.name);
+            // A pair of sockets within the machine, as the standard library has for a new process, is not reset.
+            let errors = match call.name {
+                "recvfrom" | "sendto" if !call.is_network() => &[],
+                _ => errors,
+            };
             if call.number < wait || errors.is_empty() || failed.get().is_some() {
                 return Act::Go;
             }

@@ -104,6 +104,24 @@ impl Call {
         format!("{}({about})", self.name)
     }
 
+    /// Whether it is about a connection over TCP.
+    pub fn is_network(&self) -> bool {
+        let fd = fs::read_link(format!("/proc/{}/fd/{}", self.thread, self.args[0]));
+        let to = fd.map_or_else(|_| String::new(), |to| to.display().to_string());
+        let inode = to
+            .strip_prefix("socket:[")
+            .and_then(|rest| rest.strip_suffix(']'));
+        inode.is_some_and(|inode| {
+            ["tcp", "tcp6"].iter().any(|table| {
+                let table = fs::read_to_string(format!("/proc/{}/net/{table}", self.thread));
+                let table = table.unwrap_or_default();
+                table
+                    .lines()
+                    .any(|line| line.split_whitespace().nth(9) == Some(inode))
+            })
+        })
+    }
+
     /// A text in the memory of the program.
     fn text(&self, at: u64) -> String {
         let mut bytes = vec![0; 400];

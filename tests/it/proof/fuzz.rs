@@ -122,7 +122,7 @@ fn scenario(name: &str) -> Scenario {
 fn c135_anything_for_a_config_is_answered_in_words() {
     let scene = Scene::set(scenario("fan-out"), &memory());
     let config = fs::read(scene.place.path("idempoll.json")).expect("a config");
-    cases("config", scaled(600), |dice| {
+    cases("config", scaled(60), |dice| {
         let name = format!("config-{}.json", dice.roll(u64::MAX));
         let path = scene.place.path(&name);
         fs::write(&path, changed(config.clone(), dice)).expect("room");
@@ -148,7 +148,7 @@ fn c135_anything_for_a_config_is_answered_in_words() {
 #[test]
 fn r3_2_anything_for_an_item_file_holds_up_nobody_else() {
     let wanted = undisturbed(scenario("later"));
-    cases("item files", scaled(300), |dice| {
+    cases("item files", scaled(30), |dice| {
         let scene = Scene::set(wanted.scenario, &memory());
         let path = scene
             .place
@@ -190,7 +190,7 @@ fn r4_2_anything_for_an_answer_concludes_nothing() {
         undisturbed(scenario("github")),
         undisturbed(scenario("github-later")),
     ];
-    cases("answers", scaled(300), |dice| {
+    cases("answers", scaled(30), |dice| {
         let wanted = &wanted[dice.roll(2) as usize];
         let scene = Scene::set(wanted.scenario, &memory());
         let tear = dice.chance(60);
@@ -261,7 +261,7 @@ fn is_part_of(arrived: &Effects, wanted: &Effects) -> bool {
 #[test]
 fn r3_6_anything_for_a_file_of_the_state_is_survived() {
     let torn_kinds = std::sync::Mutex::new(BTreeMap::<String, u64>::new());
-    cases("state", scaled(300), |dice| {
+    cases("state", scaled(30), |dice| {
         let scene = Scene::set(scenario("later"), &memory());
         let all = files(&scene.place.state());
         let path = &all[dice.roll(all.len() as u64) as usize];

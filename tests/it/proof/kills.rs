@@ -13,7 +13,7 @@ use nix::sys::signal::Signal;
 /// damaged, and once more nothing is done (R1.4, R3.1, R3.4, R3.6, R3.7, R5.4, R6.1, R6.2, R6.3).
 #[test]
 fn r3_killed_before_any_call_it_goes_on_as_if_it_had_not_been() {
-    Sweep::new("killed once", scaled(2000), ALL.into_iter()).go(|wanted, at, what| {
+    Sweep::new("killed once", scaled(200), ALL.into_iter()).go(|wanted, at, what| {
         let scene = Scene::set(wanted.scenario, &memory());
         strike(&scene, at[0], what, |_| Act::Kill);
         wrong(&scene, wanted, May::post_again(1))
@@ -23,7 +23,7 @@ fn r3_killed_before_any_call_it_goes_on_as_if_it_had_not_been() {
 /// The same, and the poller that follows is killed at any call of its own (R3.1, R5.4, R6.2).
 #[test]
 fn r3_killed_twice_in_a_row_it_goes_on_as_if_it_had_not_been() {
-    let mut sweep = Sweep::new("killed twice", scaled(200), ALL.into_iter());
+    let mut sweep = Sweep::new("killed twice", scaled(20), ALL.into_iter());
     for (n, at) in sweep.points.iter_mut().filter(|(_, at)| at.len() == 1) {
         at.push(1 + sweep.dice.roll(sweep.wanted[*n].calls.len() as u64));
     }
@@ -41,7 +41,7 @@ fn r3_killed_twice_in_a_row_it_goes_on_as_if_it_had_not_been() {
 /// interrupted (R2.5, R4.1, R5.1, R5.2, R5.3, R6.1, R6.2).
 #[test]
 fn r5_stopped_before_any_call_it_goes_on_as_if_it_had_not_been() {
-    Sweep::new("stopped", scaled(1000), ALL.into_iter()).go(|wanted, at, what| {
+    Sweep::new("stopped", scaled(100), ALL.into_iter()).go(|wanted, at, what| {
         let scene = Scene::set(wanted.scenario, &memory());
         let ended = strike(&scene, at[0], what, |_| Act::Signal(Signal::SIGTERM));
         // By the signal only as long as nobody listens for it.
@@ -96,7 +96,7 @@ fn errors(name: &str) -> &'static [Errno] {
 #[test]
 fn r3_5_failing_at_any_call_it_loses_and_repeats_nothing() {
     let scenarios = ALL.into_iter().filter(|scenario| !scenario.daemon);
-    Sweep::new("failing", scaled(500), scenarios).go(|wanted, at, what| {
+    Sweep::new("failing", scaled(50), scenarios).go(|wanted, at, what| {
         let scene = Scene::set(wanted.scenario, &memory());
         let mut dice = Dice(at[0].wrapping_mul(0x9e37_79b9) | 1);
         let which = dice.roll(6);

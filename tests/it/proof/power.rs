@@ -208,7 +208,7 @@ fn cut_on(kind: &'static str, test: &str) {
     // A tmux server dies with the machine, and whoever would be told of an end with it.
     let fits = |scenario: &Scenario| !scenario.daemon && scenario.name != "tmux-later";
     let scenarios = ALL.into_iter().filter(fits);
-    let mut sweep = Sweep::new(name, scaled(200), scenarios);
+    let mut sweep = Sweep::new(name, scaled(20), scenarios);
     for (n, at) in &mut sweep.points {
         let calls = &sweep.wanted[*n].calls;
         let from = usize::try_from(at[0]).expect("small") - 1;

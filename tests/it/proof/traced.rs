@@ -177,6 +177,7 @@ pub fn run(command: &Command, mut act: impl FnMut(&Call) -> Act) -> Ended {
     let guard = std::thread::spawn(move || {
         let hung = wait.recv_timeout(patience()) == Err(mpsc::RecvTimeoutError::Timeout);
         if hung {
+            println!("{main} hangs: {}", standing(main));
             let _ = kill(main, Signal::SIGKILL);
         }
         hung
@@ -187,6 +188,24 @@ pub fn run(command: &Command, mut act: impl FnMut(&Call) -> Act) -> Ended {
         hung: guard.join().expect("it only waits"),
         ..ended
     }
+}
+
+/// What each thread of a process is at: its name, its state, its call.
+fn standing(pid: Pid) -> String {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    let each = tasks.into_iter().flatten().flatten().map(|task| {
+        let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
+        let status = read("status");
+        let state = status.lines().find(|line| line.starts_with("State"));
+        let (name, call) = (read("comm"), read("syscall"));
+        format!(
+            "{} {} {}; ",
+            name.trim(),
+            state.unwrap_or_default(),
+            call.trim()
+        )
+    });
+    each.collect()
 }
 
 fn watch(main: Pid, act: &mut impl FnMut(&Call) -> Act) -> Ended {

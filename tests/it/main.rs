@@ -32,6 +32,7 @@ mod limits;
 mod lock_model;
 mod no_flock;
 mod pid1;
+mod receipts;
 mod recorded;
 mod reload;
 mod restarts;

@@ -4,4 +4,4 @@ mod agents;
 mod hostile;
 mod receipts;
 mod sessions;
-mod world;
+pub mod world;

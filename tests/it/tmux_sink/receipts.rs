@@ -193,19 +193,19 @@ fn r6_2_of_two_calls_for_one_delivery_one_pastes() {
         assert!(sent.expect("kill").success());
     };
     signal("STOP");
-    let late = panes[0].paste(&client, mark, "late", true);
+    let late = panes[0].paste(&client, mark, "late", true, &[]);
     signal("CONT");
     assert_eq!(late, Typed::Silent);
     // The one before may have taken the buffer with it.
     place.until("it is staged again", || matches!(staged(), Called::Done(_)));
-    let second = panes[0].paste(&client, mark, "late", true);
+    let second = panes[0].paste(&client, mark, "late", true, &[]);
     assert!(
         matches!(second, Typed::Refused(_) | Typed::Done),
         "{second:?}"
     );
     // What comes after them arrives after them.
     assert!(matches!(staged(), Called::Done(_)));
-    let last = panes[0].paste(&client, "@idempoll-d-comment-2f2", "late", true);
+    let last = panes[0].paste(&client, "@idempoll-d-comment-2f2", "late", true, &[]);
     assert_eq!(last, Typed::Done);
     let mut texts = Vec::new();
     place.until("the last one arrived", || {

@@ -21,13 +21,14 @@ from runs import BINARY, HERE, ONCE, head, row, spread
 # Deliveries of a run; through tmux they go to so many agents.
 N, AGENTS = 288, 24
 WORKERS = (1, 4, 16)
-ROUNDS = 5
+ROUNDS = 3
 MEMORY = "/dev/shm"
 
 
 def sinks():
     print("%d deliveries by one `start --once`, start-up included, against as many bare effects with the same parallelism;" % N)
-    print("they take turns, %d rounds; min / median / max. A ratio is how many times as long it takes, round by round.\n" % ROUNDS)
+    print("they take turns, %d rounds; min / median / max. A ratio is how many times as long it takes, round by round; the last one is" % ROUNDS)
+    print("that of the state on disk to nothing but an intent and an outcome written there one after the other.\n")
     receiver = Receiver()
     kinds = [Exec, lambda base: Http(base, receiver), Tmux]
     try:
@@ -39,19 +40,22 @@ def sinks():
 
 def rates(kinds, receiver):
     bases = [("disk", HERE)] + [("memory", tempfile.mkdtemp(dir=MEMORY))] * os.path.isdir(MEMORY)
-    head("sink", "workers", "bare effect, 1/s", *["state on %s: deliveries, 1/s | ratio" % name for name, _ in bases])
+    columns = [column for name, _ in bases for column in ("deliveries, 1/s, state on %s" % name, "ratio")]
+    head("sink", "workers", "bare effect, 1/s", *columns, "two files a delivery replaced durably, 1/s", "its ratio")
     try:
         for kind in kinds:
             worlds = [kind(base) for _, base in bases]
             try:
                 for workers in WORKERS:
-                    bare, ours = [], [[] for _ in worlds]
+                    bare, durable, ours = [], [], [[] for _ in worlds]
                     for _ in range(ROUNDS):
                         bare.append(N / worlds[0].bare(workers))
+                        durable.append(1 / two_files(HERE))
                         for world, found in zip(worlds, ours):
                             found.append(N / world.deliver(workers))
-                    cells = ["%s | %s" % (spread(found, 0), spread([a / b for a, b in zip(bare, found)], 1)) for found in ours]
-                    row(worlds[0].name, workers, spread(bare, 0), *cells)
+                    ratio = lambda floor, found: spread([a / b for a, b in zip(floor, found)], 1)
+                    cells = [cell for found in ours for cell in (spread(found, 0), ratio(bare, found))]
+                    row(worlds[0].name, workers, spread(bare, 0), *cells, spread(durable, 0), ratio(durable, ours[0]))
             finally:
                 for world in worlds:
                     world.close()
@@ -61,8 +65,27 @@ def rates(kinds, receiver):
     print("\nConnections of %d POSTs in all: bare %d, ours %d." % (receiver.posts, receiver.bare, receiver.connections()[0] - receiver.bare))
 
 
+def two_files(base):
+    """The least that an intent and an outcome take: seconds to replace two files, each written, synced, renamed and its name synced."""
+    where = tempfile.mkdtemp(dir=base)
+    directory = os.open(where, os.O_RDONLY)
+    begun, times = time.monotonic(), N // 8
+    for n in range(2 * times):
+        path = os.path.join(where, "file")
+        with open(path + ".new", "wb") as f:
+            f.write(b"." * 1000)
+            f.flush()
+            os.fsync(f.fileno())
+        os.rename(path + ".new", path)
+        os.fsync(directory)
+    took = time.monotonic() - begun
+    os.close(directory)
+    shutil.rmtree(where)
+    return took / times
+
+
 def counts(kinds):
-    for workers in (1, 4, 16):
+    for workers in (WORKERS[0], WORKERS[-1]):
         print("\nSyncs, renames and processes for each of %d deliveries, %d workers, by strace.\n" % (N, workers))
         table, columns = {}, []
         for kind in kinds:
@@ -252,9 +275,10 @@ class Http(World):
         request = b"POST /hook HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
 
         def post():
-            with socket.create_connection(("127.0.0.1", self.receiver.port)) as connection:
-                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                for _ in range(N // workers):
+            # A connection for each, as the sink has them.
+            for _ in range(N // workers):
+                with socket.create_connection(("127.0.0.1", self.receiver.port)) as connection:
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                     connection.sendall(request)
                     assert connection.recv(4096).startswith(b"HTTP/1.1 204")
 
@@ -265,7 +289,7 @@ class Http(World):
         for thread in threads:
             thread.join()
         took = time.monotonic() - begun
-        self.receiver.bare += workers
+        self.receiver.bare += N
         self.receiver.posts += N
         return took
 

@@ -103,8 +103,9 @@ fn exec_each_exactly_once(end: End, events: u64) {
     each_once_in_order(&place, "begun.log", items, per_item);
     each_once_in_order(&place, "ids.log", items, per_item);
     assert!(place.entries("dispatch.failed").is_empty());
+    // With few, on a busy machine, each command may be over by the time it is looked at.
     assert!(
-        found.running > 0 || events < 20,
+        found.running > 0 || events < 200,
         "no moment was of any interest"
     );
 }

@@ -287,12 +287,15 @@ impl Poller<'_> {
         let timeout = after(longest);
         select! {
             recv(self.life.dispatch.back()) -> settled => {
-                if let Ok(s) = settled {
+                // All that came back by now, so that it is recorded together.
+                let mut next = settled.ok();
+                while let Some(s) = next {
                     let sink = self.life.dispatch.sink(&s.sink);
                     for news in sink.map(|sink| sink.news()).unwrap_or_default() {
                         self.warn(news);
                     }
                     self.tell(Fact::Settled { slug: s.slug, sink: s.sink, outcome: s.outcome });
+                    next = self.life.dispatch.back().try_recv().ok();
                 }
             }
             recv(said) -> said => {

@@ -10,6 +10,9 @@ use crate::engine::step::{Fact, Found, Step, Summary};
 use crate::error::Error;
 use crate::store::LoadError;
 
+/// How many records are saved together at most: none must wait long for the others.
+const TOGETHER: usize = 16;
+
 impl Poller<'_> {
     /// Carries out one step. Says what a cycle came to, if that was its end.
     pub(super) fn carry_out(&mut self, step: Step) -> Option<Summary> {
@@ -24,11 +27,7 @@ impl Poller<'_> {
                 }
             }
             Step::Save(slug) => {
-                let saved = match self.life.engine.record(&slug) {
-                    Some(record) => self.ledger.save(&slug, record),
-                    None => Ok(()),
-                };
-                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
+                self.save_with_others(&slug);
             }
             Step::SaveLater(slug) => {
                 let saved = match self.life.engine.record(&slug) {
@@ -108,6 +107,31 @@ impl Poller<'_> {
                 }
                 self.tell(Fact::Listed(listing));
             }
+        }
+    }
+
+    /// Saves a record, and with it what is to be saved as well by now.
+    fn save_with_others(&mut self, slug: &Slug) {
+        let mut records = self.life.engine.to_save(slug, TOGETHER);
+        let mut slugs: Vec<Slug> = records.iter().map(|(slug, _)| slug.clone()).collect();
+        if slugs.is_empty() {
+            slugs.push(slug.clone());
+        }
+        let saved = self.ledger.save_all(&mut records);
+        if saved.is_ok() || slugs.len() == 1 {
+            for slug in slugs {
+                let saved = saved.clone();
+                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
+            }
+            return;
+        }
+        // One of them is the trouble, and is told from the others.
+        for slug in slugs {
+            let saved = match self.life.engine.record(&slug) {
+                Some(record) => self.ledger.save(&slug, record),
+                None => Ok(()),
+            };
+            self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
         }
     }
 

@@ -8,6 +8,7 @@
 use super::cycle::Engine;
 use super::delivery::{Delivery, Slug};
 use super::entry::Entry;
+use super::record::Record;
 use super::step::Step;
 use super::time::Time;
 use crate::mutant;
@@ -158,6 +159,31 @@ impl Engine {
             self.saving.unflushed = true;
             Some(Step::SaveLater(slug))
         }
+    }
+
+    /// The record `slug`, which is to be saved, and others that are to be saved just
+    /// as well, `most` in all: together they take fewer syncs. Each is answered for itself.
+    pub fn to_save(&mut self, slug: &Slug, most: usize) -> Vec<(Slug, &mut Record)> {
+        let saving = &self.saving;
+        // What failed before is tried alone, or it would hold up the others.
+        let with = |s: &Slug, record: &Record| {
+            s == slug
+                || (saving.dirty.contains(s)
+                    && !saving.is_failing(s)
+                    && (record.is_unfinished() || record.stored.marked))
+        };
+        let all = self
+            .records
+            .iter_mut()
+            .map(|(s, held)| (s, &mut held.record));
+        let mut records: Vec<(Slug, &mut Record)> = all
+            .filter(|(s, record)| with(s, record))
+            .map(|(s, record)| (s.clone(), record))
+            .collect();
+        // The one asked for is among them whatever their number.
+        records.sort_by_key(|(s, _)| s != slug);
+        records.truncate(most);
+        records
     }
 
     /// What was saved later is made durable once its listing is over, however it

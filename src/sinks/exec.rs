@@ -48,7 +48,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(200);
 impl Sink for Exec {
     fn deliver(&self, delivery: &Delivery, stop: &Wake) -> Outcome {
         loop {
-            match self.look(delivery) {
+            match self.earlier(delivery) {
                 Ok(State::Missing) => break,
                 // It said "not now": nothing happened yet, so it is asked again.
                 Ok(State::Settled(ended)) if ended.outcome == Word::Deferred => break,
@@ -85,7 +85,7 @@ impl Sink for Exec {
     }
 
     fn settle(&self, delivery: &Delivery) -> Receipt {
-        match self.look(delivery) {
+        match self.earlier(delivery) {
             Ok(State::Settled(ended)) => Receipt::Settled(ended.outcome()),
             Ok(State::Running(..) | State::Orphaned(_)) => Receipt::Running,
             // What cannot be read is no evidence; `deliver` will not run over it.
@@ -165,6 +165,14 @@ impl Exec {
 
     fn look(&self, delivery: &Delivery) -> io::Result<State> {
         receipt::look(&self.dir(delivery), delivery)
+    }
+
+    /// What tries before this one left.
+    fn earlier(&self, delivery: &Delivery) -> io::Result<State> {
+        match mutant::is("exec-runs-whatever-ran") {
+            true => Ok(State::Missing),
+            false => self.look(delivery),
+        }
     }
 
     /// Replaces the receipts of earlier tries, none of which counts any more, by a new one.

@@ -67,6 +67,7 @@ pub fn write_unsynced(target: &Path, bytes: &[u8]) -> Result<(), Error> {
 pub struct Batch<'a> {
     temps: PathBuf,
     files: Vec<(PathBuf, &'a [u8])>,
+    few: usize,
 }
 
 impl<'a> Batch<'a> {
@@ -77,7 +78,16 @@ impl<'a> Batch<'a> {
         Batch {
             temps: temps.to_path_buf(),
             files: Vec::new(),
+            few: FEW,
         }
+    }
+
+    /// Syncs each file, however many: what others have written to the file system may
+    /// take long to flush, and a delivery must not wait for that.
+    #[must_use]
+    pub fn each_alone(mut self) -> Batch<'a> {
+        self.few = usize::MAX;
+        self
     }
 
     /// Adds a file. Files are put in place in the order they were added.
@@ -86,7 +96,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes all of it durable. Syncs: none for an empty batch; one per file
-    /// for up to three, one in all for more; and one per directory.
+    /// for up to three (or [`Batch::each_alone`]), one in all for more; and one per directory.
     ///
     /// # Errors
     /// Names the file that failed. No temp is left behind; any of the targets
@@ -95,7 +105,7 @@ impl<'a> Batch<'a> {
         let Some((first, _)) = self.files.first() else {
             return Ok(());
         };
-        let few = self.files.len() <= FEW;
+        let few = self.files.len() <= self.few;
         // Opened before the first write: syncfs reports what failed since then.
         let file_system = File::open(&self.temps).map_err(|e| cannot_write(first, &e))?;
         let mut temps = Temps::default();

@@ -6,6 +6,7 @@
 //! | [`Ledger::load`] | 0 |
 //! | [`Ledger::save`], finished or already marked | 2 (the head, its directory) |
 //! | [`Ledger::save`], unfinished and not marked | 3 (before those: the marker's directory) |
+//! | [`Ledger::save_all`] of `n` such records | `n` heads, and the directories once |
 //! | … with `n` new blocks | plus `n` (1 if more than 3) and 1, and 1 more for the record's first block |
 //! | [`Ledger::flush`] | 1 to 3 for up to three records, else 1; and 1 for the directory |
 //! | [`Ledger::set_aside`] | 2, plus 1 the first time ever |
@@ -104,7 +105,7 @@ impl Ledger {
             Ok(Some(mut record)) => {
                 if record.is_unfinished() {
                     // Only missing if somebody removed it; one too many does no harm.
-                    let _ = self.index.mark(slug);
+                    let _ = self.index.mark(std::iter::once(slug));
                 } else {
                     self.index.unmark(slug);
                 }
@@ -125,32 +126,57 @@ impl Ledger {
     /// Names the file. The old record is whole, or the new one is there and not
     /// known to be durable; save again before anything depends on it.
     pub fn save(&mut self, slug: &Slug, record: &mut Record) -> Result<(), Error> {
-        self.may_save(slug, record)?;
+        self.save_all(&mut [(slug.clone(), record)])
+    }
+
+    /// Saves several records as [`Ledger::save`] does one, all durable when this returns `Ok`.
+    ///
+    /// # Errors
+    /// Names the first file that made trouble. That holds for none of the records then:
+    /// each is as after a failed [`Ledger::save`], and to be saved again, best alone.
+    pub fn save_all(&mut self, records: &mut [(Slug, &mut Record)]) -> Result<(), Error> {
+        for (slug, record) in records.iter() {
+            self.may_save(slug, record)?;
+        }
         // What waits for a flush is older than what is saved now.
-        self.later.remove(slug);
-        if record.is_unfinished() {
-            self.index.mark(slug)?;
+        for (slug, _) in records.iter() {
+            self.later.remove(slug);
         }
-        let plan = self.plan(slug, record)?;
-        let head = self.head(slug, record, &plan)?;
-        self.write_blocks([(slug, &plan.new)])?;
-        // From here on the new blocks are on disk and never written again,
-        // whether or not the head makes it: one that seems to have failed may be there.
-        let moved = plan.events_moved;
-        record.stored.known_blocks = plan.known_blocks;
-        record.stored.event_blocks = plan.event_blocks;
-        let mut batch = Batch::new(&self.layout.item_temps());
-        batch.push(self.layout.item(slug), &head);
-        self.unsure.insert(slug.clone());
+        let unfinished = records.iter().filter(|(_, record)| record.is_unfinished());
+        self.index.mark(unfinished.map(|(slug, _)| slug))?;
+        let mut heads = Vec::with_capacity(records.len());
+        let mut plans = Vec::with_capacity(records.len());
+        for (slug, record) in records.iter() {
+            let plan = self.plan(slug, record)?;
+            heads.push(self.head(slug, record, &plan)?);
+            plans.push(plan);
+        }
+        let new = records.iter().zip(&plans);
+        self.write_blocks(new.map(|((slug, _), plan)| (slug, &plan.new)))?;
+        let mut moved = Vec::with_capacity(records.len());
+        for ((_, record), plan) in records.iter_mut().zip(plans) {
+            // From here on the new blocks are on disk and never written again,
+            // whether or not the head makes it: one that seems to have failed may be there.
+            moved.push(plan.events_moved);
+            record.stored.known_blocks = plan.known_blocks;
+            record.stored.event_blocks = plan.event_blocks;
+        }
+        let mut batch = Batch::new(&self.layout.item_temps()).each_alone();
+        for ((slug, _), head) in records.iter().zip(&heads) {
+            batch.push(self.layout.item(slug), head);
+            self.unsure.insert(slug.clone());
+        }
         batch.commit()?;
-        self.unsure.remove(slug);
-        if moved {
-            self.remove_unlisted_blocks(slug, record);
+        for ((slug, record), moved) in records.iter_mut().zip(moved) {
+            self.unsure.remove(slug);
+            if moved {
+                self.remove_unlisted_blocks(slug, record);
+            }
+            if !record.is_unfinished() {
+                self.index.unmark(slug);
+            }
+            record.stored.marked = self.index.has(slug);
         }
-        if !record.is_unfinished() {
-            self.index.unmark(slug);
-        }
-        record.stored.marked = self.index.has(slug);
         Ok(())
     }
 

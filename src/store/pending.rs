@@ -67,19 +67,23 @@ impl Index {
         atomic::sync_dir(&self.layout.pending())
     }
 
-    /// Marks a record durably, before it is saved unfinished. 1 sync if it was
-    /// not marked, none if it was.
-    pub(super) fn mark(&mut self, slug: &Slug) -> Result<(), Error> {
-        if self.marked.contains(slug) {
+    /// Marks records durably, before they are saved unfinished. 1 sync if any
+    /// was not marked, none if all were.
+    pub(super) fn mark<'a>(&mut self, slugs: impl Iterator<Item = &'a Slug>) -> Result<(), Error> {
+        let new: Vec<&Slug> = slugs.filter(|slug| !self.marked.contains(*slug)).collect();
+        if new.is_empty() {
             return Ok(());
         }
-        self.touch(slug)?;
-        if let Err(e) = atomic::sync_dir(&self.layout.pending()) {
+        let touched = new.iter().try_for_each(|slug| self.touch(slug));
+        let synced = touched.and_then(|()| atomic::sync_dir(&self.layout.pending()));
+        if let Err(e) = synced {
             // Made anew next time, so that the sync that failed is not believed then.
-            let _ = disk::remove(&self.layout.marker(slug));
+            for slug in new {
+                let _ = disk::remove(&self.layout.marker(slug));
+            }
             return Err(e);
         }
-        self.marked.insert(slug.clone());
+        self.marked.extend(new.into_iter().cloned());
         Ok(())
     }
 

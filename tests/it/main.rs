@@ -33,6 +33,7 @@ mod lock_model;
 mod no_flock;
 mod pid1;
 mod proof;
+mod receipts;
 mod recorded;
 mod reload;
 mod restarts;

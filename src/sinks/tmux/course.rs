@@ -170,12 +170,18 @@ impl<'t> Course<'t> {
                 return Next::Is(Outcome::not_now(why));
             }
         }
-        let at_once = self.tmux.settings.submit == Submit::None || mutant::is("tmux-enter-at-once");
-        let typed = pane.paste(client, &self.mark, &buffer, at_once);
+        let settings = &self.tmux.settings;
+        let at_once = settings.submit == Submit::None
+            || settings.enter.is_zero()
+            || mutant::is("tmux-enter-at-once");
+        let slug = &self.delivery.slug;
+        let stale = locked(&self.tmux.stale).get(slug).cloned();
+        let stale = stale.unwrap_or_default();
+        let typed = pane.paste(client, &self.mark, &buffer, at_once, &stale);
         match typed {
             Typed::Done => {
                 self.pasted = true;
-                self.take_away_stale(pane);
+                locked(&self.tmux.stale).remove(slug);
                 match at_once {
                     true => self.submitted(),
                     false => self.submit(pane),
@@ -340,13 +346,6 @@ impl<'t> Course<'t> {
         let text = prompt::render(&template, &self.delivery.payload)?;
         self.text = Some(text.clone());
         Ok(text)
-    }
-
-    fn take_away_stale(&self, pane: &Pane) {
-        let stale = locked(&self.tmux.stale).remove(&self.delivery.slug);
-        for mark in stale.unwrap_or_default() {
-            let _ = pane.unset(&self.tmux.client, &mark);
-        }
     }
 }
 

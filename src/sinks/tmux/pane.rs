@@ -210,9 +210,17 @@ fn parse(line: &str) -> Option<Pane> {
 
 impl Pane {
     /// Pastes the buffer `buffer`, and with `enter` presses Enter at once. The
-    /// marks go from nothing to `begun`, `pasted` and, with `enter`, `sent`.
+    /// marks go from nothing to `begun`, `pasted` and, with `enter`, `sent`. The marks
+    /// `stale` go by the same call, after all that matters.
     #[must_use]
-    pub fn paste(&self, client: &Client, mark: &str, buffer: &str, enter: bool) -> Typed {
+    pub fn paste(
+        &self,
+        client: &Client,
+        mark: &str,
+        buffer: &str,
+        enter: bool,
+        stale: &[String],
+    ) -> Typed {
         let pane = match mutant::is("tmux-types-where-the-focus-is") {
             true => self.sessions[0].id.clone() + ":",
             false => self.id.clone(),
@@ -239,6 +247,9 @@ impl Pane {
                 body,
                 " ; paste-buffer -b {ENTER} -t {pane} ; set-option -p -t {own} {mark} sent"
             );
+        }
+        for mark in stale {
+            let _ = write!(body, " ; set-option -p -u -t {own} {mark}");
         }
         self.guarded(client, None, &body)
     }

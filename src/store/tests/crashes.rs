@@ -48,6 +48,55 @@ fn r3_6_a_kill_at_any_step_of_a_save_loses_no_marker() {
     }
 }
 
+/// Given several records that are saved together, one finished, one just begun, one new, when the process is killed before
+/// any step of it, or a step fails, then each is as it was or as it was to be, with a marker as long as it is
+/// unfinished; and what failed can be saved alone (R3.1, R3.2, R3.6).
+#[test]
+fn r3_6_a_kill_at_any_step_of_saving_several_leaves_each_whole() {
+    for cut in [Break::KilledAt as fn(usize) -> Break, |at| {
+        Break::FailsAt(at, 28)
+    }] {
+        let mut reached_the_end = false;
+        for at in 0.. {
+            let dir = Dir::new();
+            let mut ledger = open(&dir);
+            let mut several: Vec<_> = (1..=3).map(new_record).collect();
+            add_pending(&mut several[0].1, 1, "{}");
+            add_pending(&mut several[1].1, 1, "{}");
+            ledger.save_all(&mut all(&mut several[..2])).expect("saved");
+            let before: Vec<Record> = several.iter().map(|(_, r)| bare(r)).collect();
+            resolve_first(&mut several[0].1);
+            begin_first(&mut several[1].1);
+            add_pending(&mut several[2].1, 1, &payload(1, 300));
+            trace::start(cut(at));
+            let done = ledger.save_all(&mut all(&mut several));
+            let steps = trace::stop().len();
+            drop(ledger);
+            let mut next = open(&dir);
+            let marked = next.pending().expect("the index");
+            for ((slug, record), old) in several.iter_mut().zip(&before) {
+                match next.load(slug).expect("it loads") {
+                    None => assert!(done.is_err() && slug.to_string().ends_with('3'), "at {at}"),
+                    Some(found) => {
+                        assert!(!found.is_unfinished() || marked.contains(slug), "at {at}");
+                        let found = bare(&found);
+                        let is_new = found == bare(record);
+                        assert!(is_new || (found == *old && done.is_err()), "at {at}");
+                    }
+                }
+                next.save(slug, record).expect("it can be saved alone");
+                assert_eq!(bare(&reload(&dir, slug)), bare(record));
+            }
+            assert_eq!(temps(dir.path()), Vec::<PathBuf>::new());
+            if at > steps {
+                reached_the_end = done.is_ok();
+                break;
+            }
+        }
+        assert!(reached_the_end);
+    }
+}
+
 /// Given an unfinished record, when the process is killed before any step of
 /// the save that finishes it, then its marker is there as long as it is unfinished.
 #[test]

@@ -25,6 +25,11 @@ fn open(dir: &Dir) -> Ledger {
     Ledger::open(dir.layout()).expect("the ledger opens")
 }
 
+/// Records as [`Ledger::save_all`] takes them.
+fn all(records: &mut [(Slug, Record)]) -> Vec<(Slug, &mut Record)> {
+    records.iter_mut().map(|(s, r)| (s.clone(), r)).collect()
+}
+
 /// Loads through a ledger just opened, as the next start does.
 fn reload(dir: &Dir, slug: &Slug) -> Record {
     open(dir)

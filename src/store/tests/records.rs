@@ -69,6 +69,21 @@ fn syncs_are_as_many_as_the_documentation_says() {
         syncs_of(|| ledger.save(&slug, &mut record).expect("saved")),
         2 + 2
     );
+    let mut several: Vec<_> = (100..108).map(new_record).collect();
+    for (_, record) in &mut several {
+        add_pending(record, 1, "{}");
+    }
+    assert_eq!(
+        syncs_of(|| ledger.save_all(&mut all(&mut several)).expect("saved")),
+        1 + 8 + 1
+    );
+    for (_, record) in &mut several {
+        resolve_first(record);
+    }
+    assert_eq!(
+        syncs_of(|| ledger.save_all(&mut all(&mut several)).expect("saved")),
+        8 + 1
+    );
     for n in 0..20 {
         let (slug, record) = new_record(n);
         assert_eq!(

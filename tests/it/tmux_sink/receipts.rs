@@ -1,96 +1,34 @@
 //! Each event takes effect exactly once, whatever happens to the poller and to the server.
 
 use super::world::{World, able, delivery_of, pastes};
-use crate::world::program::{Place, scaled, seed};
+use crate::world::ends::{End, come_and_go, ids};
+use crate::world::program::scaled;
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Duration;
-
-/// How the poller is ended.
-#[derive(Clone, Copy, PartialEq)]
-enum End {
-    Killed,
-    Stopped,
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self
-            .0
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
-fn delivered(place: &Place) -> usize {
-    place.entries("dispatch.succeeded").len()
-}
 
 /// Delivers to `items` agents while pollers end again and again, and compares what each pane got.
 fn each_exactly_once(end: End, events: u64) {
     if !able() {
         return;
     }
-    let first = seed();
-    eprintln!("IDEMPOLL_SEED={first}");
-    let mut random = Random(first);
     let items = 4.min(events);
     let per_item = events.div_ceil(items);
     let world = World::logging();
     let place = &world.place;
     for number in 1..=items {
-        let bodies: Vec<String> = (1..per_item).map(|n| format!("comment {n}")).collect();
-        let bodies: Vec<&str> = bodies.iter().map(String::as_str).collect();
-        world.item(number, &bodies);
+        place.item(number, per_item - 1);
     }
     let due = usize::try_from(items * per_item).expect("small");
-    let mut lives = 0;
-    while lives == 0 || place.pending() > 0 {
-        lives += 1;
-        assert!(lives < 20 * due + 50, "it never ends: {}", place.story());
-        let mut poller = place.start_unseen();
-        // It ends a random moment after it got something done, so that there is progress.
-        let before = delivered(place);
-        let more = usize::try_from(random.below(3)).expect("small");
-        // A poller that was killed may have recorded a delivery and not logged it any more.
-        let record = |n: u64| place.state().join(format!("items/inbox~{n}.json"));
-        let all_known = || (1..=items).all(|n| record(n).exists());
-        place.until("something was delivered", || {
-            delivered(place) > before + more || (all_known() && place.pending() == 0)
-        });
-        std::thread::sleep(Duration::from_millis(random.below(40)));
-        match end {
-            End::Killed => poller.kill(),
-            End::Stopped => {
-                poller.signal("TERM");
-                let ended = poller.ended();
-                assert!(ended.success(), "{ended:?}: {}", place.story());
-            }
-        }
-        if !place.entries("poll.gave_up").is_empty() {
-            // Five lives in a row may have ended over one and the same event.
-            place.run(&["retry", "--all"]);
-        }
-    }
-    eprintln!("{lives} pollers for {due} events");
+    let got = || (1..=items).map(|n| pastes(&world.keys(n)).map_or(0, |p| p.len()));
+    let lives = come_and_go(place, end, due, || got().sum(), || {});
+    println!("{end:?}: {due} deliveries by {lives} pollers");
     for number in 1..=items {
-        let name = format!("item {number}");
-        place.until(&name, || pastes(&world.keys(number)).is_ok());
         let got: Vec<String> = world
             .pasted(number)
             .iter()
             .map(|t| delivery_of(t))
             .collect();
-        let wanted: Vec<String> = (0..per_item)
-            .map(|n| match n {
-                0 => format!("dir:inbox#{number}/opened"),
-                n => format!("dir:inbox#{number}/comment/{n}"),
-            })
-            .collect();
-        assert_eq!(got, wanted, "{}", place.story());
+        assert_eq!(got, ids(number, per_item - 1), "{}", place.story());
     }
     assert_eq!(
         world.server.agents().len(),
@@ -258,19 +196,19 @@ fn r6_2_of_two_calls_for_one_delivery_one_pastes() {
         assert!(sent.expect("kill").success());
     };
     signal("STOP");
-    let late = panes[0].paste(&client, mark, "late", true);
+    let late = panes[0].paste(&client, mark, "late", true, &[]);
     signal("CONT");
     assert_eq!(late, Typed::Silent);
     // The one before may have taken the buffer with it.
     place.until("it is staged again", || matches!(staged(), Called::Done(_)));
-    let second = panes[0].paste(&client, mark, "late", true);
+    let second = panes[0].paste(&client, mark, "late", true, &[]);
     assert!(
         matches!(second, Typed::Refused(_) | Typed::Done),
         "{second:?}"
     );
     // What comes after them arrives after them.
     assert!(matches!(staged(), Called::Done(_)));
-    let last = panes[0].paste(&client, "@idempoll-d-comment-2f2", "late", true);
+    let last = panes[0].paste(&client, "@idempoll-d-comment-2f2", "late", true, &[]);
     assert_eq!(last, Typed::Done);
     let mut texts = Vec::new();
     place.until("the last one arrived", || {

@@ -1,6 +1,7 @@
 //! What the tests live in: the surroundings of the program under test.
 
 pub mod description;
+pub mod ends;
 pub mod forge;
 pub mod github;
 pub mod hub;

@@ -1,0 +1,156 @@
+//! Makes a failing case as small as it gets.
+
+use super::oracle::compare;
+use crate::world::sim::{Blow, Case, Happening, Keeps, Planted, World};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+/// What is wrong with a case, if anything is.
+pub fn fault(case: &Case, planted: Option<Planted>) -> Option<String> {
+    let undisturbed = Case {
+        script: case.script.clone(),
+        blows: Vec::new(),
+        refusals: 0,
+    };
+    let live = |case: &Case, planted| {
+        let mut world = World::new(case);
+        world.planted = planted;
+        world.live()
+    };
+    quietly(|| compare(&live(&undisturbed, None), &live(case, planted)).err())
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A panic is a fault like any other, and is not printed each time.
+fn quietly(f: impl FnOnce() -> Option<String>) -> Option<String> {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                before(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let done = catch_unwind(AssertUnwindSafe(f));
+    QUIET.set(false);
+    done.unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().cloned();
+        let word = panic.downcast_ref::<&str>().map(ToString::to_string);
+        Some(format!("a panic: {}", text.or(word).unwrap_or_default()))
+    })
+}
+
+/// The smallest case found that `fails`, beginning with one that does.
+pub fn shrink(mut case: Case, fails: impl Fn(&Case) -> bool) -> Case {
+    loop {
+        let smaller = simpler(&case).into_iter().find_map(|c| anywhere(c, &fails));
+        match smaller {
+            Some(smaller) => case = smaller,
+            None => return case,
+        }
+    }
+}
+
+/// The case with its blows where they are or, since points move when a world shrinks, elsewhere.
+fn anywhere(case: Case, fails: &impl Fn(&Case) -> bool) -> Option<Case> {
+    if fails(&case) {
+        return Some(case);
+    }
+    let first = case.blows.first()?.0;
+    if case.blows.len() > 2 {
+        return None;
+    }
+    (1..first).rev().find_map(|at| {
+        let moved = case.blows.iter().map(|(p, b)| (p - first + at, *b));
+        let moved = Case {
+            blows: moved.collect(),
+            ..case.clone()
+        };
+        fails(&moved).then_some(moved)
+    })
+}
+
+/// Cases a little simpler than this one, the greatest steps first.
+fn simpler(case: &Case) -> Vec<Case> {
+    let mut all = Vec::new();
+    let mut with = |change: &dyn Fn(&mut Case)| {
+        let mut other = case.clone();
+        change(&mut other);
+        if other != *case {
+            all.push(other);
+        }
+    };
+    let half = case.blows.len() / 2;
+    if half > 0 {
+        with(&|c| c.blows.truncate(half));
+        with(&|c| drop(c.blows.drain(..half)));
+    }
+    for at in 0..case.blows.len() {
+        with(&|c| {
+            c.blows.remove(at);
+        });
+    }
+    with(&|c| c.refusals = 0);
+    for stage in 0..case.script.stages.len() {
+        with(&|c| drop(c.script.stages.remove(stage)));
+    }
+    for number in 1..=4 {
+        with(&|c| {
+            for stage in &mut c.script.stages {
+                stage.retain(|h| self::number(h) != number);
+            }
+        });
+    }
+    for sink in 0..case.script.sinks.len() {
+        with(&|c| {
+            if c.script.sinks.len() > 1 {
+                c.script.sinks.remove(sink);
+            }
+        });
+        with(&|c| c.script.sinks[sink] = Keeps::Receipts);
+    }
+    with(&|c| c.script.troubled = false);
+    with(&|c| c.script.changes_only = false);
+    with(&|c| c.script.once = true);
+    for stage in 0..case.script.stages.len() {
+        for at in 0..case.script.stages[stage].len() {
+            with(&|c| drop(c.script.stages[stage].remove(at)));
+        }
+        if stage > 0 {
+            with(&|c| {
+                let rest = c.script.stages.remove(stage);
+                c.script.stages[stage - 1].extend(rest);
+            });
+        }
+    }
+    for at in 0..case.blows.len() {
+        with(&|c| {
+            if let Blow::PowerCut(salt) = &mut c.blows[at].1 {
+                *salt = 0;
+            }
+        });
+        with(&|c| {
+            if let Blow::PowerCut(_) | Blow::Stop = c.blows[at].1 {
+                c.blows[at].1 = Blow::Kill;
+            }
+        });
+    }
+    all
+}
+
+fn number(h: &Happening) -> u64 {
+    match *h {
+        Happening::Open { number, .. }
+        | Happening::Say { number, .. }
+        | Happening::Close { number }
+        | Happening::Reopen { number }
+        | Happening::Vanish { number }
+        | Happening::Edit { number } => number,
+    }
+}

@@ -46,8 +46,13 @@ fn quietly(f: impl FnOnce() -> Option<String>) -> Option<String> {
     })
 }
 
-/// The smallest case found that `fails`, beginning with one that does.
-pub fn shrink(mut case: Case, fails: impl Fn(&Case) -> bool) -> Case {
+/// The smallest case found that `fails`, beginning with one that does and trying so many at `most`.
+pub fn shrink(mut case: Case, most: u64, fails: impl Fn(&Case) -> bool) -> Case {
+    let left = Cell::new(most);
+    let fails = |case: &Case| {
+        left.set(left.get().saturating_sub(1));
+        left.get() > 0 && fails(case)
+    };
     loop {
         let smaller = simpler(&case).into_iter().find_map(|c| anywhere(c, &fails));
         match smaller {

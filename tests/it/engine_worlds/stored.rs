@@ -2,6 +2,7 @@
 
 use crate::world::sim::Case;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// `fixtures/scenarios/NN-name.json`.
 #[derive(Serialize, Deserialize)]
@@ -19,4 +20,24 @@ pub fn text(why: &str, case: &Case) -> String {
         case: case.clone(),
     };
     serde_json::to_string_pretty(&stored).expect("plain values")
+}
+
+/// All that are stored, by file name.
+pub fn all() -> Vec<(String, Stored)> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures/scenarios");
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let files = files.filter(|f| f.path().extension().is_some_and(|e| e == "json"));
+    let mut all: Vec<(String, Stored)> = files
+        .map(|file| {
+            let name = file.file_name().to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(file.path()).expect("it can be read");
+            let stored = serde_json::from_str(&text);
+            (
+                name.clone(),
+                stored.unwrap_or_else(|e| panic!("{name}: {e}")),
+            )
+        })
+        .collect();
+    all.sort_by(|a, b| a.0.cmp(&b.0));
+    all
 }

@@ -189,9 +189,11 @@ impl Ledger {
         fate: &mut Fate,
     ) -> Result<bool, Died> {
         self.later.remove(slug);
-        let late = self.planted == Some(Planted::MarkerAfterRecord);
-        if record.is_unfinished() && !late {
+        if record.is_unfinished() {
             mark(disk, slug, fate)?;
+        } else if self.planted == Some(Planted::MarkerRemovedFirst) {
+            unmark(disk, slug);
+            fate.point()?;
         }
         if how == Save::FailsAtOnce {
             return Ok(false);
@@ -211,8 +213,6 @@ impl Ledger {
         if !record.is_unfinished() {
             unmark(disk, slug);
             fate.point()?;
-        } else if late {
-            mark(disk, slug, fate)?;
         }
         record.stored.marked = is_marked(disk, slug);
         Ok(true)
@@ -264,8 +264,7 @@ impl Ledger {
         how: Save,
         fate: &mut Fate,
     ) -> Result<bool, Died> {
-        let first = self.planted == Some(Planted::CursorFirst);
-        if !first && !self.flush(disk, how, fate)? || how == Save::FailsAtOnce {
+        if !self.flush(disk, how, fate)? || how == Save::FailsAtOnce {
             return Ok(false);
         }
         if !self.watch_known && disk.watch.visible() != Some(&feed.watch_from) {
@@ -282,9 +281,6 @@ impl Ledger {
         disk.feed.sync();
         self.watch_known = true;
         fate.point()?;
-        if first {
-            return self.flush(disk, how, fate);
-        }
         Ok(true)
     }
 }

@@ -70,12 +70,10 @@ pub struct World {
 pub enum Planted {
     /// A flush says it is durable, and is not.
     BatchNotSynced,
-    /// A record is there before its marker.
-    MarkerAfterRecord,
+    /// A marker is removed before the finished record is durable.
+    MarkerRemovedFirst,
     /// The sink does not look for receipts.
     ReceiptIgnored,
-    /// The cursor is written before the records that wait.
-    CursorFirst,
 }
 
 /// What a poller has in hand.

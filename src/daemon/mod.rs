@@ -1,6 +1,7 @@
 //! The live process: its lock, its end, its clocks and its threads.
 #![forbid(unsafe_code)]
 
+pub mod channels;
 pub mod claims;
 pub mod clock;
 pub mod dispatch;
@@ -16,6 +17,8 @@ mod race;
 pub mod rearm;
 pub mod reload;
 pub mod runlock;
+#[cfg(all(test, feature = "shuttle"))]
+mod schedules;
 pub mod signals;
 #[cfg(test)]
 mod stand_in;

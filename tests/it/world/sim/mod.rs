@@ -87,6 +87,8 @@ struct Hands {
     flying: Vec<Delivery>,
     /// On their way back.
     back: VecDeque<(Delivery, Outcome)>,
+    /// Came back: how they ended is to be durable before anything else begins.
+    told: Vec<Delivery>,
     stopped: bool,
 }
 
@@ -231,6 +233,7 @@ impl World {
                 }
                 continue;
             }
+            self.outcomes_are_durable(&mut hands);
             // As in `daemon/poll.rs`: what cannot be saved is not waited for by a stop.
             if hands.stopped && (engine.is_quiet() || engine.is_stuck()) {
                 break;
@@ -238,7 +241,10 @@ impl World {
             // Of what comes at the same time any may come first.
             let first = !engine.listens() || hands.listing.is_none() || self.dice.chance(50);
             if first && let Some((d, outcome)) = hands.back.pop_front() {
-                engine.on(self.wall(), settled(&d, outcome));
+                engine.on(self.wall(), settled(&d, outcome.clone()));
+                if !matches!(outcome, Outcome::LeftRunning | Outcome::Unknown) {
+                    hands.told.push(d);
+                }
             } else if let Some(fact) = self.said(engine, &mut hands) {
                 engine.on(self.wall(), fact);
             } else if !cycled && !hands.stopped {
@@ -458,6 +464,19 @@ impl World {
         let tries = record.and_then(|r| r.sinks.get(&d.sink)?.tries.get(&d.seq));
         if !tries.is_some_and(|t| t.in_flight && t.begun == d.attempt) {
             self.wrong(format!("{} was tried before that was durable", d.id));
+        }
+    }
+
+    /// R3.1: when the poller turns to anything else, what came back is recorded, whatever happens.
+    fn outcomes_are_durable(&mut self, hands: &mut Hands) {
+        for d in hands.told.drain(..) {
+            let record = self.disk.records.get(&d.slug).and_then(|f| f.durable());
+            let tries = record.and_then(|r| r.sinks.get(&d.sink)?.tries.get(&d.seq));
+            let open = tries.is_some_and(|t| t.in_flight && t.begun == d.attempt);
+            if self.refusals == 0 && (record.is_none() || open) {
+                let what = format!("{} came back, and that is not durable", d.id);
+                self.fault.get_or_insert(what);
+            }
         }
     }
 

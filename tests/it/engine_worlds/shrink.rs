@@ -8,17 +8,29 @@ use std::sync::Once;
 
 /// What is wrong with a case, if anything is.
 pub fn fault(case: &Case, planted: Option<Planted>) -> Option<String> {
-    let undisturbed = Case {
+    match quietly(|| undisturbed(case)) {
+        Ok(wanted) => fault_beside(&wanted, case, planted),
+        Err(panic) => Some(panic),
+    }
+}
+
+/// The same, beside the same world undisturbed.
+pub fn fault_beside(wanted: &World, case: &Case, planted: Option<Planted>) -> Option<String> {
+    let disturbed = quietly(|| {
+        let mut world = World::new(case);
+        world.planted = planted;
+        world.live()
+    });
+    disturbed.and_then(|world| compare(wanted, &world)).err()
+}
+
+fn undisturbed(case: &Case) -> World {
+    let case = Case {
         script: case.script.clone(),
         blows: Vec::new(),
         refusals: 0,
     };
-    let live = |case: &Case, planted| {
-        let mut world = World::new(case);
-        world.planted = planted;
-        world.live()
-    };
-    quietly(|| compare(&live(&undisturbed, None), &live(case, planted)).err())
+    World::new(&case).live()
 }
 
 thread_local! {
@@ -26,7 +38,7 @@ thread_local! {
 }
 
 /// A panic is a fault like any other, and is not printed each time.
-fn quietly(f: impl FnOnce() -> Option<String>) -> Option<String> {
+fn quietly<T>(f: impl FnOnce() -> T) -> Result<T, String> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let before = std::panic::take_hook();
@@ -39,40 +51,42 @@ fn quietly(f: impl FnOnce() -> Option<String>) -> Option<String> {
     QUIET.set(true);
     let done = catch_unwind(AssertUnwindSafe(f));
     QUIET.set(false);
-    done.unwrap_or_else(|panic| {
+    done.map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let word = panic.downcast_ref::<&str>().map(ToString::to_string);
-        Some(format!("a panic: {}", text.or(word).unwrap_or_default()))
+        format!("a panic: {}", text.or(word).unwrap_or_default())
     })
 }
 
-/// The smallest case found that `fails`, beginning with one that does and trying so many at `most`.
-pub fn shrink(mut case: Case, most: u64, fails: impl Fn(&Case) -> bool) -> Case {
-    let left = Cell::new(most);
-    let fails = |case: &Case| {
-        left.set(left.get().saturating_sub(1));
-        left.get() > 0 && fails(case)
-    };
-    loop {
-        let smaller = simpler(&case).into_iter().find_map(|c| anywhere(c, &fails));
-        match smaller {
-            Some(smaller) => case = smaller,
-            None => return case,
-        }
+/// The smallest case found that fails, beginning with one that does and trying so many at `most`.
+pub fn shrink(mut case: Case, most: u64, planted: Option<Planted>) -> Case {
+    let mut left = most;
+    while let Some(smaller) = simpler(&case)
+        .into_iter()
+        .find_map(|c| anywhere(c, &mut left, planted))
+    {
+        case = smaller;
     }
+    case
 }
 
 /// The case with its blows where they are or, since points move when a world shrinks, elsewhere.
-fn anywhere(case: Case, fails: &impl Fn(&Case) -> bool) -> Option<Case> {
+fn anywhere(case: Case, left: &mut u64, planted: Option<Planted>) -> Option<Case> {
+    let wanted = quietly(|| undisturbed(&case)).ok()?;
+    let mut fails = |case: &Case| {
+        *left = left.saturating_sub(1);
+        *left > 0 && fault_beside(&wanted, case, planted).is_some()
+    };
     if fails(&case) {
         return Some(case);
     }
-    let first = case.blows.first()?.0;
+    let first = case.blows.first()?.0.min(wanted.fate.points);
     if case.blows.len() > 2 {
         return None;
     }
     (1..first).rev().find_map(|at| {
-        let moved = case.blows.iter().map(|(p, b)| (p - first + at, *b));
+        let begun = case.blows[0].0;
+        let moved = case.blows.iter().map(|(p, b)| (p - begun + at, *b));
         let moved = Case {
             blows: moved.collect(),
             ..case.clone()

@@ -29,6 +29,12 @@ impl Fate {
         }
     }
 
+    /// Another blow, so many points from now.
+    pub fn soon(&mut self, points: u64, blow: Blow) {
+        self.blows.push((self.points + points, blow));
+        self.blows[self.struck..].sort_by_key(|(at, _)| *at);
+    }
+
     /// The same past with another future.
     pub fn instead(&mut self, blows: &[(u64, Blow)]) {
         let points = self.points;

@@ -44,6 +44,7 @@ pub struct World {
     dice: Dice,
     /// Apart from `dice`, so that nothing else changes with it.
     refusing: Dice,
+    /// How many of a hundred saves fail.
     refusals: u64,
     /// The time as nobody can set it.
     now: Time,
@@ -245,6 +246,9 @@ impl World {
                 if !matches!(outcome, Outcome::LeftRunning | Outcome::Unknown) {
                     hands.told.push(d);
                 }
+            } else if !hands.flying.is_empty() && engine.listens() && self.dice.chance(20) {
+                // A listing takes its time.
+                self.wait(engine, &mut hands);
             } else if let Some(fact) = self.said(engine, &mut hands) {
                 engine.on(self.wall(), fact);
             } else if !cycled && !hands.stopped {
@@ -341,6 +345,11 @@ impl World {
             return Save::Works;
         }
         self.refused += 1;
+        // What is not recorded must not be missed by whoever comes next.
+        if self.refusing.chance(30) {
+            let blow = [Blow::Kill, Blow::Stop][self.refusing.roll(2) as usize];
+            self.fate.soon(1 + self.refusing.roll(12), blow);
+        }
         match self.refusing.chance(50) {
             true => Save::FailsAtOnce,
             false => Save::FailsAtLast,

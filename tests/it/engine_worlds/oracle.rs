@@ -113,15 +113,23 @@ pub fn compare(wanted: &World, got: &World) -> Result<(), String> {
     let (want_accounts, have_accounts) = (accounts(wanted), accounts(got));
     let missing = |name: &Name| have.missing.get(name).map_or(0, BTreeSet::len) as u32;
     for name @ (sink, id) in out {
-        given_up(name, have, &lost).map_err(|e| format!("{id} to {sink}: {e}"))?;
+        let counts_anew = id.contains("/opened");
+        given_up(name, counts_anew, have, &lost).map_err(|e| format!("{id} to {sink}: {e}"))?;
+    }
+    for (name, tries) in &have.missing {
+        // What was given up and is tried again since its item changed counts anew.
+        if tries.len() >= 5 && !out.contains(name) && !wanted.given_up.contains(name) {
+            return Err(format!(
+                "{name:?} is not given up after {} interruptions",
+                tries.len()
+            ));
+        }
     }
     for (name, have) in &have_accounts {
         if out.contains(name) {
             continue;
         }
-        // An opening that was given up is tried again when its item changes, and counts anew.
-        let may_be_rearmed = name.1.contains("/opened") && have.begun > 1;
-        let interruptions = match may_be_rearmed {
+        let interruptions = match wanted.given_up.contains(name) {
             true => have.interruptions.min(missing(name)),
             false => missing(name),
         };
@@ -158,12 +166,12 @@ pub fn compare(wanted: &World, got: &World) -> Result<(), String> {
 /// R5.5: what was given up for its interruptions had five of them, and was made no oftener than it may.
 fn given_up(
     name: &Name,
+    counts_anew: bool,
     have: &crate::world::sim::sinks::Effects,
     lost: &impl Fn(&str, &str, usize) -> usize,
 ) -> Result<(), String> {
     let (sink, id) = name;
     let missing = have.missing.get(name).map_or(0, BTreeSet::len);
-    let counts_anew = id.contains("/opened");
     if missing < 5 || (missing > 5 && !counts_anew) {
         return Err(format!("given up after {missing} interruptions"));
     }

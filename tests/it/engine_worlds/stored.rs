@@ -13,13 +13,19 @@ pub struct Stored {
     pub case: Case,
 }
 
-/// A case as it is stored.
+/// A case as it is stored: a line for each stage and for the rest.
 pub fn text(why: &str, case: &Case) -> String {
     let stored = Stored {
         why: why.into(),
         case: case.clone(),
     };
-    serde_json::to_string_pretty(&stored).expect("plain values")
+    let text = serde_json::to_string(&stored).expect("plain values");
+    let text = text.replace("\"stages\":[[", "\n \"stages\":[\n  [");
+    let text = text
+        .replace("],[{", "],\n  [{")
+        .replace("]],\"sinks", "]],\n \"sinks");
+    let text = text.replace(",\"script", ",\n\"script");
+    text.replace(",\"blows", ",\n\"blows") + "\n"
 }
 
 /// All that are stored, by file name.

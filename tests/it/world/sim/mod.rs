@@ -57,6 +57,8 @@ pub struct World {
     pub sinks: Sinks,
     /// Deliveries a record says were given up for being interrupted, by sink and id.
     pub interrupted_out: BTreeSet<sinks::Name>,
+    /// Those, and those given up for any other reason.
+    pub given_up: BTreeSet<sinks::Name>,
     pub saves: u64,
     /// How many saves failed.
     pub refused: u64,
@@ -110,6 +112,7 @@ impl World {
             disk: Disk::default(),
             sinks: Sinks::default(),
             interrupted_out: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             saves: 0,
             refused: 0,
             fault: None,
@@ -492,12 +495,14 @@ impl World {
     fn note_given_up(&mut self, record: &Record) {
         for (sink, queue) in &record.sinks {
             for (seq, gave_up) in &queue.gave_up {
-                if gave_up.interruptions >= 5
-                    && let Some(event) = record.events.get(seq)
-                {
-                    let id = format!("{}/{}", record.item, event.key);
-                    self.interrupted_out.insert((sink.clone(), id));
+                let Some(event) = record.events.get(seq) else {
+                    continue;
+                };
+                let name = (sink.clone(), format!("{}/{}", record.item, event.key));
+                if gave_up.interruptions >= 5 {
+                    self.interrupted_out.insert(name.clone());
                 }
+                self.given_up.insert(name);
             }
         }
     }

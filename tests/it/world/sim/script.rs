@@ -28,13 +28,13 @@ impl Dice {
 pub enum Happening {
     Open {
         number: u64,
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stranger: bool,
     },
     Say {
         number: u64,
         id: u64,
-        #[serde(default)]
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         stranger: bool,
     },
     Close {

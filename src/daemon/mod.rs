@@ -18,6 +18,7 @@ pub mod rearm;
 pub mod reload;
 pub mod runlock;
 #[cfg(all(test, feature = "shuttle"))]
+#[allow(clippy::print_stdout, reason = "tests print what they went through")]
 mod schedules;
 pub mod signals;
 #[cfg(test)]

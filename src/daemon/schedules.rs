@@ -462,8 +462,7 @@ fn listen() {
     let ended = Arc::new(Mutex::new(false));
     let fetch = Fetch::start("feed", Box::new(Talker(ended.clone())), Ask::default());
     let patience = shuttle::rand::thread_rng().gen_range(0..16);
-    let mut next = 0;
-    for _ in 0..patience {
+    for next in 0..patience {
         match fetch.said().recv() {
             Ok(Said::Heard(heard)) => assert_eq!(heard, Heard::Clock(Time(next))),
             Ok(Said::Ended(Listing::Cut(_), Some(_))) => {
@@ -472,10 +471,13 @@ fn listen() {
             }
             _ => panic!("it ended without a word"),
         }
-        next += 1;
     }
     drop(fetch);
     // Its thread ends, or the schedule does not.
+    let over = || *ended.lock().expect("no panic");
+    while !over() {
+        shuttle::thread::yield_now();
+    }
 }
 
 /// Given a listing, when it is left behind at any moment, then its thread ends, and what was said

@@ -10,9 +10,12 @@ use std::thread::{Builder, JoinHandle};
 ///
 /// # Errors
 /// When the system has no room for another thread.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one place that spawns"
+#[cfg_attr(
+    not(all(test, feature = "shuttle")),
+    expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that spawns"
+    )
 )]
 pub fn spawn<T, F>(name: &str, f: F) -> io::Result<JoinHandle<T>>
 where

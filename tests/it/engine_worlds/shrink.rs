@@ -108,7 +108,7 @@ fn simpler(case: &Case) -> Vec<Case> {
     let half = case.blows.len() / 2;
     if half > 0 {
         with(&|c| c.blows.truncate(half));
-        with(&|c| drop(c.blows.drain(..half)));
+        with(&|c| c.blows = c.blows.split_off(half));
     }
     for at in 0..case.blows.len() {
         with(&|c| {
@@ -139,7 +139,9 @@ fn simpler(case: &Case) -> Vec<Case> {
     with(&|c| c.script.once = true);
     for stage in 0..case.script.stages.len() {
         for at in 0..case.script.stages[stage].len() {
-            with(&|c| drop(c.script.stages[stage].remove(at)));
+            with(&|c| {
+                c.script.stages[stage].remove(at);
+            });
         }
         if stage > 0 {
             with(&|c| {

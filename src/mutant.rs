@@ -16,8 +16,21 @@ pub fn is(name: &str) -> bool {
     wanted.as_deref() == Some(name)
 }
 
+/// Whether the fault `name` is wanted: by a test of schedules, which plants it itself.
+#[cfg(all(test, feature = "shuttle", not(feature = "mutants")))]
+#[must_use]
+pub fn is(name: &str) -> bool {
+    PLANTED.get() == Some(name)
+}
+
+#[cfg(all(test, feature = "shuttle", not(feature = "mutants")))]
+thread_local! {
+    /// The fault that is wanted in all schedules this thread goes through.
+    pub static PLANTED: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+}
+
 /// Whether the fault `name` is wanted: never.
-#[cfg(not(feature = "mutants"))]
+#[cfg(not(any(feature = "mutants", all(test, feature = "shuttle"))))]
 #[must_use]
 #[inline(always)]
 pub const fn is(_name: &str) -> bool {
@@ -27,4 +40,9 @@ pub const fn is(_name: &str) -> bool {
 #[cfg(all(feature = "mutants", not(debug_assertions)))]
 compile_error!(
     "deliberate faults do not belong into an optimized build: leave out the feature `mutants`"
+);
+
+#[cfg(all(feature = "shuttle", not(debug_assertions)))]
+compile_error!(
+    "scheduled threads do not belong into an optimized build: leave out the feature `shuttle`"
 );

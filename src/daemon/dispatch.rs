@@ -6,12 +6,12 @@
 //! sink. A worker looks at the stop flag before it begins: what it has not
 //! begun by then comes back as [`Outcome::Released`].
 
+use super::channels::{Receiver, Sender, bounded};
 use super::threads;
 use crate::engine::delivery::{Delivery, Outcome, Slug};
 use crate::mutant;
 use crate::os::wake::Wake;
 use crate::sinks::Sink;
-use crossbeam_channel::{Receiver, Sender, bounded};
 use std::any::Any;
 use std::collections::BTreeMap;
 use std::io;
@@ -205,12 +205,19 @@ impl Worker {
     }
 
     fn report(&self, delivery: &Delivery, outcome: Outcome) {
-        // Nobody listens only when the poller has ended, and then the record says "in flight".
-        let _ = self.back.send(Settled {
+        let settled = |outcome| Settled {
             slug: delivery.slug.clone(),
             sink: delivery.sink.clone(),
             outcome,
-        });
+        };
+        if mutant::is("outcome-dropped-after-stop") && self.stop.raised() {
+            return;
+        }
+        if mutant::is("abandoned-told-twice") && outcome == Outcome::Released {
+            let _ = self.back.send(settled(Outcome::Released));
+        }
+        // Nobody listens only when the poller has ended, and then the record says "in flight".
+        let _ = self.back.send(settled(outcome));
     }
 }
 
@@ -343,12 +350,18 @@ mod tests {
         assert!(dispatch.back().is_empty(), "and it is given back once");
     }
 
-    /// Given a stop, when a delivery is picked up, then it is given back untried (R5.1).
+    /// Given a stop, when deliveries are picked up, then each is given back untried, and once (R5.1).
     #[test]
     fn r5_1_what_was_not_begun_before_the_stop_comes_back() {
-        let (dispatch, stop) = touchy(2);
+        let (dispatch, stop) = touchy(1);
         stop.raise();
-        dispatch.deliver(delivery(1));
-        assert_eq!(next(&dispatch).outcome, Outcome::Released);
+        for number in 1..=2 {
+            dispatch.deliver(delivery(number));
+        }
+        for number in 1..=2 {
+            let settled = next(&dispatch);
+            assert_eq!(settled.outcome, Outcome::Released);
+            assert_eq!(settled.slug, delivery(number).slug);
+        }
     }
 }

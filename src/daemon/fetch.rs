@@ -4,10 +4,10 @@
 //! main thread drops the [`Fetch`], and the thread finds at its next word that
 //! nobody listens. The channel is short, so that memory does not grow with the feed.
 
+use super::channels::{Receiver, RecvError, Sender, bounded};
 use super::threads;
 use crate::engine::listing::{Cut, Heard, Listing};
 use crate::providers::{Ask, Gone, Out, Provider};
-use crossbeam_channel::{Receiver, RecvError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// How far a listing may run ahead of the poller.

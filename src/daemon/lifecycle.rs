@@ -5,6 +5,7 @@
 //! the lock is held has touched nothing. End: no new work, what cannot go on
 //! alone is waited for, records saved, `run.json` closed, the lock given back last.
 
+use super::channels::{Receiver, bounded};
 use super::clock;
 use super::holder;
 use super::life;
@@ -27,7 +28,6 @@ use crate::os::{init, proc, process};
 use crate::store::journal::Journal;
 use crate::store::run_info::{self, RunInfo};
 use crate::store::{Layout, Ledger};
-use crossbeam_channel::{Receiver, bounded};
 use std::fs;
 use std::os::fd::AsFd;
 use std::time::Duration;

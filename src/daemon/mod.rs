@@ -1,6 +1,7 @@
 //! The live process: its lock, its end, its clocks and its threads.
 #![forbid(unsafe_code)]
 
+pub mod channels;
 pub mod claims;
 pub mod clock;
 pub mod dispatch;
@@ -16,6 +17,9 @@ mod race;
 pub mod rearm;
 pub mod reload;
 pub mod runlock;
+#[cfg(all(test, feature = "shuttle"))]
+#[allow(clippy::print_stdout, reason = "tests print what they went through")]
+mod schedules;
 pub mod signals;
 #[cfg(test)]
 mod stand_in;

@@ -6,6 +6,7 @@
 //! `steps` carries the steps out, `reload` sees to a changed config, `health`
 //! writes `run.json`.
 
+use super::channels::{Came, Receiver, TryRecvError, first};
 use super::clock::{self, Boot, Look, Mono};
 use super::fetch::{Fetch, vanished};
 use super::life::{Life, OpenSinks};
@@ -20,7 +21,6 @@ use crate::sinks::child;
 use crate::store::requests::{self, Verb};
 use crate::store::run_info::RunInfo;
 use crate::store::{Layout, Ledger, journal::Journal};
-use crossbeam_channel::{Receiver, after, never, select};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -215,12 +215,8 @@ impl Poller<'_> {
 
     /// Says whether a stop was just asked for.
     fn look_for_stop(&mut self, course: &mut Course) -> bool {
-        let asked = |channel: &Receiver<()>| {
-            matches!(
-                channel.try_recv(),
-                Err(crossbeam_channel::TryRecvError::Disconnected)
-            )
-        };
+        let asked =
+            |channel: &Receiver<()>| matches!(channel.try_recv(), Err(TryRecvError::Disconnected));
         if !course.cut_short && asked(&self.now) {
             course.cut_short = true;
             course.give_up_at = Some(Mono::now());
@@ -276,35 +272,29 @@ impl Poller<'_> {
         if let Some(at) = self.life.engine.wakes_at() {
             longest = longest.min(at.since(clock::now()).max(Duration::from_millis(1)));
         }
-        let silent = never();
-        let said = match &self.fetch {
-            Some((_, fetch)) if self.life.engine.listens() => fetch.said(),
-            _ => &silent,
-        };
-        let deaf = never();
-        let stop = if course.stopped { &deaf } else { &self.stop };
-        let now = if course.cut_short { &deaf } else { &self.now };
-        let timeout = after(longest);
-        select! {
-            recv(self.life.dispatch.back()) -> settled => {
+        let fetch = self.fetch.as_ref().map(|(_, fetch)| fetch.said());
+        let said = fetch.filter(|_| self.life.engine.listens());
+        let stop = Some(&self.stop).filter(|_| !course.stopped);
+        let now = Some(&self.now).filter(|_| !course.cut_short);
+        match first(self.life.dispatch.back(), said, [stop, now], longest) {
+            Came::Back(s) => {
                 // All that came back by now, so that it is recorded together.
-                let mut next = settled.ok();
+                let mut next = Some(s);
                 while let Some(s) = next {
                     let sink = self.life.dispatch.sink(&s.sink);
                     for news in sink.map(|sink| sink.news()).unwrap_or_default() {
                         self.warn(news);
                     }
-                    self.tell(Fact::Settled { slug: s.slug, sink: s.sink, outcome: s.outcome });
+                    self.tell(Fact::Settled {
+                        slug: s.slug,
+                        sink: s.sink,
+                        outcome: s.outcome,
+                    });
                     next = self.life.dispatch.back().try_recv().ok();
                 }
             }
-            recv(said) -> said => {
-                let said = said.unwrap_or_else(vanished);
-                self.hear(said);
-            }
-            recv(stop) -> _ => {}
-            recv(now) -> _ => {}
-            recv(timeout) -> _ => {}
+            Came::Said(said) => self.hear(said.unwrap_or_else(vanished)),
+            Came::Nothing => {}
         }
     }
 

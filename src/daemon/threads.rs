@@ -1,15 +1,21 @@
 //! Threads: named, and spawned in this one place.
 
+#[cfg(all(test, feature = "shuttle"))]
+use shuttle::thread::{Builder, JoinHandle};
 use std::io;
+#[cfg(not(all(test, feature = "shuttle")))]
 use std::thread::{Builder, JoinHandle};
 
 /// Starts a thread. Whoever starts one joins it, or says why not.
 ///
 /// # Errors
 /// When the system has no room for another thread.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the one place that spawns"
+#[cfg_attr(
+    not(all(test, feature = "shuttle")),
+    expect(
+        clippy::disallowed_methods,
+        reason = "this is the one place that spawns"
+    )
 )]
 pub fn spawn<T, F>(name: &str, f: F) -> io::Result<JoinHandle<T>>
 where
@@ -20,6 +26,10 @@ where
     scarcity::check()?;
     Builder::new().name(name.to_string()).spawn(f)
 }
+
+/// A thread that gives nothing back.
+#[cfg(all(test, feature = "shuttle"))]
+pub type Thread = JoinHandle<()>;
 
 /// A system that has no room for another thread, for tests: as seen by one thread alone.
 #[cfg(test)]

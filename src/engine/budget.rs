@@ -209,6 +209,9 @@ impl Record {
             Outcome::Released | Outcome::LeftRunning => {
                 tries.begun = tries.begun.saturating_sub(1);
                 tries.attempts += u32::from(mutant::is("attempts-not-returned"));
+                if mutant::is("attempts-returned-twice") {
+                    tries.attempts = tries.attempts.saturating_sub(1);
+                }
                 if *tries == Tries::default() {
                     queue.tries.remove(&seq);
                 }

@@ -129,6 +129,12 @@ impl Engine {
 
     pub(super) fn receipt(&mut self, now: Time, slug: &Slug, sink: &str, receipt: Receipt) {
         match receipt {
+            Receipt::Settled(_) if mutant::is("receipt-ignored") => {
+                self.settled(now, slug, sink, Outcome::Unknown)
+            }
+            Receipt::Running if mutant::is("running-is-missing") => {
+                self.settled(now, slug, sink, Outcome::Unknown)
+            }
             Receipt::Settled(outcome) => self.settled(now, slug, sink, outcome),
             Receipt::Missing => self.settled(now, slug, sink, Outcome::Unknown),
             Receipt::Running => {

@@ -1,10 +1,14 @@
 //! A flag that also wakes: raised once, seen by everyone who polls it.
 
 use super::check;
+#[cfg(all(test, feature = "shuttle"))]
+use shuttle::sync::atomic::AtomicBool;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(not(all(test, feature = "shuttle")))]
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering;
 
 /// A flag that can be waited for. Once raised it stays so, and its descriptor
 /// stays readable, so it can stand in any `poll` next to what is waited for.

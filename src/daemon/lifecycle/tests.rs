@@ -7,7 +7,7 @@ use crate::config::{Env, Overrides};
 use crate::engine::delivery::{Delivery, Outcome, Receipt};
 use crate::os::wake::Wake;
 use crate::sinks::Sink;
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -238,8 +238,9 @@ pub fn verb(word: &str) -> Option<&'static Verb> {
 #[must_use]
 pub fn overview() -> String {
     let mut page = String::from(
-        "idempoll polls issue trackers and delivers new work to a local command.\n\
-         Stopping and starting it has no effect: nothing is lost, nothing comes twice.\n\n\
+        "idempoll polls issue trackers and delivers new work to a local command,\n\
+         an agent in a tmux session or an HTTP endpoint.\n\
+         Stopping and starting it has no effect: nothing is lost, nothing is done twice.\n\n\
          usage: idempoll COMMAND [FLAGS]\n\ncommands:\n",
     );
     for verb in VERBS {

@@ -307,6 +307,11 @@ fn print(sheet: &Sheet, now: Time, out: &mut Out) {
         if let Some(error) = &line.last_error {
             notes.push(error.clone());
         }
+        match line.status {
+            Status::Baseline => notes.push("from before it counted".into()),
+            Status::Refused => notes.push("its author may not act, or it is our own".into()),
+            _ => {}
+        }
         [
             line.key.to_string(),
             line.sink.clone().unwrap_or_else(|| "-".into()),

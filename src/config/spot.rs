@@ -244,8 +244,15 @@ impl<'a> Section<'a> {
                 continue;
             }
             let shown = key.escape_debug();
-            if let Some(rule) = pasted_secret(key) {
-                spot.wrong(rule);
+            if is_secret(key) {
+                let takes = |key: &str| places.iter().flat_map(|p| p.keys).any(|k| k.name == key);
+                let names = match takes("secret_file") {
+                    true => "secret_file or secret_env",
+                    false => "token_env, token_file or token_command",
+                };
+                spot.wrong(format!(
+                    "a secret must not stand in the config; name where it is with {names}"
+                ));
             } else if let Some(home) = PLACES.iter().find(|p| p.has(key)) {
                 let here = places.last().map_or("this", |p| p.what);
                 spot.wrong(format!("'{shown}' belongs to {}, not to {here}", home.what));
@@ -280,12 +287,16 @@ impl<'a> Section<'a> {
 }
 
 /// What to say about a key under which people paste a secret.
-fn pasted_secret(key: &str) -> Option<&'static str> {
+fn is_secret(key: &str) -> bool {
     matches!(
         key.to_ascii_lowercase().as_str(),
-        "token" | "password" | "secret" | "api_key" | "apikey" | "access_token" | "auth_token" | "github_token"
-    )
-    .then_some(
-        "a secret must not stand in the config; name where it is with token_env, token_file or token_command",
+        "token"
+            | "password"
+            | "secret"
+            | "api_key"
+            | "apikey"
+            | "access_token"
+            | "auth_token"
+            | "github_token"
     )
 }

@@ -131,6 +131,7 @@ impl Poller<'_> {
             let resting = quiet || self.life.engine.is_stuck();
             if course.stopped && (resting || course.give_up_at.is_some_and(Mono::passed)) {
                 course.unfinished = !quiet;
+                self.tell_what_is_left(&course);
                 break;
             }
             let over = |at: &Mono| quiet || at.passed();
@@ -245,17 +246,7 @@ impl Poller<'_> {
             return;
         }
         course.say_at = None;
-        let flying: Vec<String> = self
-            .life
-            .engine
-            .flying_now()
-            .map(|(id, sink)| format!("{id} to {sink}"))
-            .collect();
-        let what = match flying.as_slice() {
-            [] => "what is not recorded yet".to_string(),
-            [one] => one.clone(),
-            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
-        };
+        let what = self.under_way();
         let left = course.give_up_at.map_or(Duration::ZERO, Mono::left);
         self.voice.complain(&Error::new(
             format!(
@@ -264,6 +255,28 @@ impl Poller<'_> {
             ),
             "a second signal ends it at once",
         ));
+    }
+
+    /// Why the exit code is 1 after a stop that did not wait any longer.
+    fn tell_what_is_left(&mut self, course: &Course) {
+        if course.unfinished && !course.cut_short {
+            let what = self.under_way();
+            self.voice.complain(&Error::new(
+                format!("stopped, and left behind {what}"),
+                "it did not end within drain_seconds; the next start settles it",
+            ));
+        }
+    }
+
+    /// What keeps a stop from being over.
+    fn under_way(&self) -> String {
+        let flying = self.life.engine.flying_now();
+        let flying: Vec<String> = flying.map(|(id, sink)| format!("{id} to {sink}")).collect();
+        match flying.as_slice() {
+            [] => "what is not recorded yet".to_string(),
+            [one] => one.clone(),
+            [first, rest @ ..] => format!("{first} and {} more", rest.len()),
+        }
     }
 
     /// Waits for whatever comes first, at most so long.

@@ -23,7 +23,7 @@ pub use failure::Failure;
 pub use jwt::SigningKey;
 pub use secret::Secret;
 pub use signature::{Hmac, base64, sign, uuid_of_url};
-pub use url::{host, is_loopback, path, resolve, same_origin};
+pub use url::{host, is_loopback, path, place, resolve, same_origin};
 
 use lookup::Lookup;
 use proxy::Proxies;

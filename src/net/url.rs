@@ -48,6 +48,18 @@ pub fn host(url: &str) -> Option<String> {
     origin(url).map(|(_, host, _)| host)
 }
 
+/// The host of a URL as a person tells it from others: with its port if that is not the scheme's own.
+#[must_use]
+pub fn place(url: &str) -> Option<String> {
+    let (scheme, host, port) = origin(url)?;
+    let usual = matches!((scheme.as_str(), port), ("http", 80) | ("https", 443));
+    Some(if usual {
+        host
+    } else {
+        format!("{host}:{port}")
+    })
+}
+
 /// The port of a URL, written out or not.
 pub(super) fn port(url: &str) -> Option<u16> {
     origin(url).map(|(_, _, port)| port)

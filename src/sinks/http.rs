@@ -146,8 +146,8 @@ impl Http {
         let given = self.settings.headers.iter();
         headers.extend(given.map(|(n, v)| (n.as_str(), v.as_str())));
         headers.extend(files.iter().map(|(n, v)| (*n, v.expose())));
-        let host = net::host(&self.settings.url).unwrap_or_default();
-        let what = format!("POST {} at {host}", net::path(&self.settings.url));
+        let place = net::place(&self.settings.url).unwrap_or_default();
+        let what = format!("POST {} at {place}", net::path(&self.settings.url));
         match self.client.effect(&self.settings.url, &headers, body) {
             Ok(answer) => {
                 let values = files.iter().map(|(_, v)| v.expose());

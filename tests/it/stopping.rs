@@ -126,6 +126,11 @@ fn c109_a_stop_gives_up_after_drain_seconds_and_nothing_is_handed_back() {
         since.elapsed()
     );
     assert_eq!(poller.ended().code(), Some(1), "{}", place.story());
+    let said = place.lines("stderr.log").join("\n");
+    assert!(
+        said.contains("stopped, and left behind dir:inbox#"),
+        "{said}"
+    );
     records_are_whole(&place);
     carried_on(&place, &hung, slowness);
 }

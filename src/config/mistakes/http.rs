@@ -73,7 +73,7 @@ const MISTAKES: &[(&str, &str, &str)] = &[
     ("http://[2001:db8::1]/hook", "http://x.org:0/", "sinks.hook.url: has a port that is not a number from 1 to 65535"),
     ("http://[2001:db8::1]/hook", "http://[2001:db8::1]:99999/", "sinks.hook.url: has a port that is not a number from 1 to 65535"),
     (r#""format": "github""#, r#""format": "gitlab""#, "sinks.hook.format: must be \"idempoll\" or \"github\", not 'gitlab'"),
-    (r#""secret_file": "s""#, r#""secret": "hunter2""#, "sinks.hook.secret: a secret must not stand in the config"),
+    (r#""secret_file": "s""#, r#""secret": "hunter2""#, "sinks.hook.secret: a secret must not stand in the config; name where it is with secret_file or secret_env"),
     (r#""secret_file": "s""#, r#""secret_file": "s", "secret_env": "S""#, "sinks.hook.secret_env: only one of secret_file and secret_env may be given"),
     (r#""secret_file": "s""#, r#""secret_env": "9x""#, "sinks.hook.secret_env: is not the name of an environment variable"),
     (r#""X-Team": "blue bird""#, r#""X-Team": "blau\u00e4""#, "sinks.hook.headers.X-Team: has characters in it that a header field cannot have"),

@@ -224,7 +224,22 @@ impl Course<'_> {
             }
             return Next::Is(Outcome::Failed { reason });
         }
-        self.typed(pane.end(&self.tmux.client))
+        let typed = pane.end(&self.tmux.client);
+        if typed == Typed::Done {
+            // Nobody lost it, and the server may have gone with its last session.
+            session::forget_note(
+                &self.tmux.runs_dir,
+                &self.delivery.slug,
+                &self.delivery.sink,
+            );
+            if *how != Ended::Exit(0) {
+                self.tmux.tell(format!(
+                    "the agent of {} in '{}' had ended ({how}); its session is made again",
+                    self.delivery.item, self.delivery.sink
+                ));
+            }
+        }
+        self.typed(typed)
     }
 
     fn typed_mark_of_the_dead(&self, pane: &Pane) -> Next {

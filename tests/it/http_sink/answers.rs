@@ -248,7 +248,7 @@ fn r6_7_anything_else_is_a_failed_try() {
     );
     assert!(failed[2].ends_with("answered 429"), "{failed:?}");
     assert!(
-        failed[3].starts_with("POST /hook at 127.0.0.1: "),
+        failed[3].starts_with("POST /hook at 127.0.0.1:"),
         "{failed:?}"
     );
     assert!(

@@ -359,6 +359,15 @@ fn a_command_can_take_its_prompt_from_a_file() {
         1,
         "{ran}"
     );
+    // Its end is no loss: neither of it nor of the server, which goes with its last session.
+    let _ = world.server.run(&["kill-session", "-t", "=inbox~7"]);
+    world.item(8, &["again"]);
+    world.once();
+    let ran = place.lines("ran").join("\n");
+    assert_eq!(ran.matches("delivery: dir:inbox#8/").count(), 2, "{ran}");
+    let warned = place.entries("poller.warning");
+    let of_8 = warned.iter().filter(|e| e.to_string().contains("inbox#8"));
+    assert_eq!(of_8.count(), 0, "{warned:?}");
     world.configure(one_shot("echo no luck; exit 3"));
     world.item(9, &[]);
     place.once().expect(1);

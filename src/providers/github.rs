@@ -34,11 +34,13 @@
 mod answer;
 pub mod app;
 mod cursor;
+mod identity;
 pub mod inspect;
 mod labels;
 mod limits;
 pub mod rows;
 mod session;
+mod strays;
 mod sweep;
 mod talk;
 mod unread;
@@ -46,28 +48,26 @@ mod upstream;
 mod walk;
 
 use super::token::{Token, Tokens};
-use super::{Ask, Feed, Out, Provider, json, tell};
+use super::{Ask, Feed, Out, Provider, tell};
 use crate::config::checked::{GitHub, Source, TokenFrom};
 use crate::engine::access::Policy;
 use crate::engine::delivery::Slug;
-use crate::engine::item::{Channel, Item, ItemRef, Kind, Sighting, State};
+use crate::engine::item::{Item, ItemRef, Kind, Sighting, State};
 use crate::engine::listing::{Complete, Coverage, Cut, Heard, Listing};
 use crate::engine::time::Time;
 use crate::mutant;
-use crate::net::{self, Client, Redirects};
+use crate::net::{self, Client};
 use app::AppTokens;
 use cursor::{Cursor, Identity, Window};
 use limits::Limits;
 use rows::{Place, Row};
 use serde::Deserialize;
-use serde_json::Value;
-use serde_json::value::RawValue;
 use session::Session;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
-use talk::{Asks, Talk, is_young};
+use talk::{Asks, Talk};
 use unread::Unreads;
 use walk::{Ascending, Page};
 
@@ -636,77 +636,6 @@ impl<'a> Look<'a> {
         )
     }
 
-    /// Reads by itself what was said of an item that could not be read whole before; says whether
-    /// that was possible.
-    fn is_read_again(&mut self, number: u64, kind: Kind) -> Result<bool, Cut> {
-        // What this listing itself left may be older than what the last one did.
-        let is_old = self.talk.unread.before(number).is_some();
-        let since = self
-            .talk
-            .unread
-            .all()
-            .get(&number)
-            .map(|unread| unread.since);
-        let Some(since) = since.filter(|_| is_old && self.tried.insert(number)) else {
-            return Ok(false);
-        };
-        self.caught_up(number, since, kind)
-    }
-
-    /// Reads what was said of an open issue made before what the lists show, and new to us: it was
-    /// transferred from another repository, or reopened. Says whether that was possible.
-    fn catch_up_with_stranger(&mut self, item: &Item) -> Result<bool, Cut> {
-        let number = item.item_ref.number;
-        let shown = self.known.as_ref().map(|known| known.issues.since);
-        let ours_since = item.labelled_at.max(item.created_at);
-        if item.kind == Kind::Issue
-            && self.limit.is_none()
-            && ours_since < shown
-            && self.tried.insert(number)
-            && !mutant::is("strangers-come-without-a-past")
-        {
-            return self.caught_up(number, self.watched(), Kind::Issue);
-        }
-        Ok(true)
-    }
-
-    fn caught_up(&mut self, number: u64, since: Time, kind: Kind) -> Result<bool, Cut> {
-        let read = self.talk.catch_up(number, since, kind, &mut self.session)?;
-        if let Err(reason) = read {
-            self.leave_failed(number, reason);
-            self.talk.unread.reach(number, since);
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    /// Leaves an item that cannot be read whole for later, and what was said of it.
-    fn leave_unread(&mut self, number: u64, reason: String) {
-        self.tried.insert(number);
-        let now = self.session.clock();
-        self.talk.unread.note(number, reason, now, true);
-    }
-
-    /// The same for one the server failed at, if it was asked at all.
-    fn leave_failed(&mut self, number: u64, reason: String) {
-        self.tried.insert(number);
-        let (now, asked) = (self.session.clock(), self.session.asked_item);
-        self.talk.unread.note(number, reason, now, asked);
-    }
-
-    /// Tries again with the pull requests that changed and cannot be read whole.
-    fn unread_pulls(&mut self) -> Result<(), Cut> {
-        let changed = self.talk.changed_pulls();
-        let again = changed
-            .iter()
-            .filter(|(number, _)| self.talk.unread.contains(**number));
-        let again: Vec<Row> = again.map(|(_, row)| row.clone()).collect();
-        for row in again {
-            self.tell(&row)?;
-        }
-        Ok(())
-    }
-
     /// Leaves an item, and what was said of it, for the next listing.
     fn hold(&mut self, number: u64, row: &Row) {
         self.held_items.insert(number);
@@ -714,212 +643,8 @@ impl<'a> Look<'a> {
         self.held = self.held.into_iter().chain(at).min();
     }
 
-    /// Tells what was said of items no page showed.
-    ///
-    /// What comes in while this goes on waits for the next listing, whose
-    /// pages will show its items; a busy repository would never let us end.
-    fn strays(&mut self) -> Result<(), Cut> {
-        self.drop_nobodys();
-        let now = self.session.last_date;
-        let waiting = self.talk.waiting().iter();
-        let strays: Vec<Stray> = waiting
-            .filter(|(number, _)| !self.held_items.contains(number) && self.waits(**number))
-            .map(|(&number, waiting)| {
-                let comments = waiting
-                    .iter()
-                    .filter(|w| w.comment.channel == Channel::Comment);
-                Stray {
-                    number,
-                    at: waiting.iter().map(|w| w.updated_at).max(),
-                    said_at: comments.map(|w| w.comment.created_at).max(),
-                }
-            })
-            .collect();
-        for Stray {
-            number,
-            at,
-            said_at,
-        } in strays
-        {
-            if self.talk.unread.contains(number) {
-                // It is read by itself.
-                continue;
-            }
-            // A pull request's own list does not show it as the issue that a webhook shows.
-            let row = match self.talk.pull(number).filter(|_| !self.session.keeps) {
-                Some(row) => Ok(row.clone()),
-                None => self.item(number)?,
-            };
-            let young = at.is_some_and(|at| is_young(at, now));
-            match row {
-                // A replica that does not know of the comment may not know of the label either.
-                Ok(row) if row.updated_at < said_at && young => {}
-                Ok(row) => {
-                    self.cover(row.updated_at)?;
-                    self.tell(&row)?;
-                }
-                Err(NoItem::Failed(reason)) => self.leave_failed(number, reason),
-                Err(_) if young => {}
-                Err(NoItem::Gone(reason) | NoItem::Hidden(reason)) => {
-                    self.left_out.insert(number);
-                    self.talk.take(number, now);
-                    let what = format!("{}#{number}", self.provider.place.path);
-                    tell(self.out, Heard::Unreadable { what, reason })?;
-                }
-            }
-        }
-        self.drop_nobodys();
-        Ok(())
-    }
-
     /// Whether something waits for the item `number` that can be told.
     fn waits(&self, number: u64) -> bool {
         self.talk.waits_for(number, self.session.last_date)
-    }
-
-    /// Drops what no listing has to tell: of items left out, or said before the
-    /// repository was watched.
-    fn drop_nobodys(&mut self) {
-        let watched = self.watched();
-        let left_out = &self.left_out;
-        self.talk.retain(|number, waiting| {
-            waiting.iter().any(|w| w.may_be_due(watched)) && !left_out.contains(&number)
-        });
-    }
-
-    /// Asks for one item; the inner error is why there is none.
-    fn item(&mut self, number: u64) -> Result<Result<Row, NoItem>, Cut> {
-        let url = format!("{}/issues/{number}", self.session.repo);
-        let answer = match self.session.get_of_item(&url)? {
-            Ok(answer) => answer,
-            Err(reason) => return Ok(Err(NoItem::Failed(reason))),
-        };
-        let gone = |why: &str| Ok(Err(NoItem::Gone(why.to_string())));
-        let hidden = |why: &str| Ok(Err(NoItem::Hidden(why.to_string())));
-        match answer.status {
-            200 => {}
-            301 if self.is_ours(answer.header("location")) => {
-                let renamed = "the repository was renamed while it was read";
-                return Ok(Err(NoItem::Failed(renamed.to_string())));
-            }
-            301 => return gone("it was moved to another repository"),
-            410 if answer::message(&answer).contains("disabled") => {
-                return hidden("issues are disabled in the repository");
-            }
-            410 => return gone("it was deleted"),
-            _ => return hidden("it is not there, or may not be read"),
-        }
-        let text = json::mend(&answer.body);
-        let raw: &RawValue = match json::parse(&text) {
-            Ok(raw) => raw,
-            Err(e) => {
-                let reason = answer::unreadable(&answer, "an item", &e).reason;
-                return Ok(Err(NoItem::Failed(reason)));
-            }
-        };
-        let row = Row::kept(raw, "number", self.session.keeps);
-        match row.key == Some(number) {
-            true => Ok(Ok(row)),
-            false => hidden("another item was answered for it"),
-        }
-    }
-
-    /// Whether a redirect leads to where the repository is now.
-    fn is_ours(&self, location: Option<&str>) -> bool {
-        let Some(repo) = self.repo.as_ref() else {
-            return false;
-        };
-        location.is_some_and(|to| to.contains(&format!("/repositories/{}/", repo.id)))
-    }
-
-    /// Makes sure, once, that this is the repository the records are of.
-    fn identify(&mut self) -> Result<(), Cut> {
-        if self.identified {
-            return Ok(());
-        }
-        let by_number = self.session.repo.rsplit_once("/repositories/");
-        let by_number = by_number.and_then(|(_, id)| id.parse::<u64>().ok());
-        let known = self.repo.as_ref().map(|repo| repo.id);
-        let same_place = by_number.is_none() && known.is_some();
-        let (id, name) = match self.talk.repository.filter(|_| same_place) {
-            Some(id) => (Some(id), None),
-            None if by_number.is_some() && by_number == known && self.has_name() => {
-                (by_number, None)
-            }
-            None => {
-                let url = self.session.repo.clone();
-                let answer = self.session.get(&url, None, Redirects::SameOrigin)?;
-                if answer.status != 200 {
-                    return Err(self.session.refusal(&answer));
-                }
-                let about: Value = json::parse(&json::mend(&answer.body))
-                    .map_err(|e| answer::unreadable(&answer, "a repository", &e))?;
-                if self.session.keeps {
-                    self.keep_repository(&answer)?;
-                }
-                let name = about.get("full_name").and_then(Value::as_str);
-                let id = about.get("id").and_then(Value::as_u64);
-                (id, name.map(str::to_string))
-            }
-        };
-        self.identified = true;
-        let path = &self.provider.place.path;
-        let Some(id) = id else {
-            // A server that does not number its repositories cannot mix them up for us.
-            return Ok(());
-        };
-        if let Some(known) = known.filter(|&known| known != id)
-            && !mutant::is("any-repository-will-do")
-        {
-            return Err(Cut::because(format!(
-                "{path} is another repository now (number {id}; it was {known}): nothing is \
-                 taken from it. To watch the new one, give it a source of another name"
-            )));
-        }
-        let before = self.repo.as_ref().and_then(|repo| repo.name.clone());
-        let moved = name.filter(|name| !name.eq_ignore_ascii_case(path) || by_number.is_some());
-        if let Some(name) = moved.as_ref().filter(|name| Some(*name) != before.as_ref()) {
-            let warning = format!(
-                "{path} is called {name} now, and is followed by its number; the config may keep \
-                 the old name, by which its records go"
-            );
-            tell(self.out, Heard::Warning(warning))?;
-        }
-        self.repo = Some(Identity {
-            id,
-            name: moved.or(before),
-        });
-        Ok(())
-    }
-
-    fn has_name(&self) -> bool {
-        self.repo.as_ref().is_some_and(|repo| repo.name.is_some())
-    }
-}
-
-/// Comments whose item no page showed.
-struct Stray {
-    number: u64,
-    /// When the last of them changed.
-    at: Option<Time>,
-    /// When the last of those was made that change their item.
-    said_at: Option<Time>,
-}
-
-/// Why an item is not to be had, for the user.
-enum NoItem {
-    /// It was moved or deleted.
-    Gone(String),
-    /// It is not there, or we may not see it.
-    Hidden(String),
-    /// The server failed at it.
-    Failed(String),
-}
-
-impl NoItem {
-    fn reason(&self) -> &str {
-        match self {
-            NoItem::Gone(reason) | NoItem::Hidden(reason) | NoItem::Failed(reason) => reason,
-        }
     }
 }

@@ -314,7 +314,7 @@ fn c089_a_stop_is_honoured_while_the_config_changes() {
 }
 
 /// Given a delivery that does not end, when a stop is asked for, then it says what it waits
-/// for and how to have it end at once, and after `drain_seconds` it ends, with exit 1 (C089).
+/// for and how to have it end at once, and after `drain_seconds` it ends, with exit 1, and says what it left (C089).
 #[test]
 fn c089_a_stop_that_waits_says_for_what_and_gives_up() {
     let place = Place::new();
@@ -329,9 +329,13 @@ fn c089_a_stop_that_waits_says_for_what_and_gives_up() {
     });
     let_go.raise();
     assert_eq!(report.expect("it ends by itself").exit, Exit::Failed);
-    let [said] = complaints.as_slice() else {
-        panic!("one line: {complaints:?}");
+    let [said, left] = complaints.as_slice() else {
+        panic!("two lines: {complaints:?}");
     };
+    assert!(
+        left.contains("stopped, and left behind dir:inbox#1/opened to log"),
+        "{left}"
+    );
     for part in [
         "stopping: waiting up to ",
         " s more for dir:inbox#1/opened to log",

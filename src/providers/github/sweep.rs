@@ -10,11 +10,12 @@
 //! validator, and tells it again: news among it was missed by the listings
 //! in between, which is counted.
 
+use super::Look;
 use super::cursor::{Cursor, OVERLAP, Window, before};
 use super::labels::in_path;
+use super::strays::NoItem;
 use super::talk::Asks;
 use super::walk::{Ascending, Page};
-use super::{Look, NoItem};
 use crate::engine::feed::Runs;
 use crate::engine::listing::{Cut, Heard};
 use crate::engine::time::Time;

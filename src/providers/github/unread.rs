@@ -4,6 +4,10 @@
 //! lost. So the listing goes on without it, and it is read by itself later: when it shows up
 //! in a list again, or when its time has come, which is a minute first and an hour in the end.
 
+use super::Look;
+use super::rows::Row;
+use crate::engine::item::{Item, Kind};
+use crate::engine::listing::Cut;
 use crate::engine::time::Time;
 use crate::mutant;
 use serde::{Deserialize, Serialize};
@@ -134,6 +138,79 @@ impl Unreads {
     /// All of them.
     pub fn all(&self) -> &BTreeMap<u64, Unread> {
         &self.now
+    }
+}
+
+impl Look<'_> {
+    /// Reads by itself what was said of an item that could not be read whole before; says whether
+    /// that was possible.
+    pub(super) fn is_read_again(&mut self, number: u64, kind: Kind) -> Result<bool, Cut> {
+        // What this listing itself left may be older than what the last one did.
+        let is_old = self.talk.unread.before(number).is_some();
+        let since = self
+            .talk
+            .unread
+            .all()
+            .get(&number)
+            .map(|unread| unread.since);
+        let Some(since) = since.filter(|_| is_old && self.tried.insert(number)) else {
+            return Ok(false);
+        };
+        self.caught_up(number, since, kind)
+    }
+
+    /// Reads what was said of an open issue made before what the lists show, and new to us: it was
+    /// transferred from another repository, or reopened. Says whether that was possible.
+    pub(super) fn catch_up_with_stranger(&mut self, item: &Item) -> Result<bool, Cut> {
+        let number = item.item_ref.number;
+        let shown = self.known.as_ref().map(|known| known.issues.since);
+        let ours_since = item.labelled_at.max(item.created_at);
+        if item.kind == Kind::Issue
+            && self.limit.is_none()
+            && ours_since < shown
+            && self.tried.insert(number)
+            && !mutant::is("strangers-come-without-a-past")
+        {
+            return self.caught_up(number, self.watched(), Kind::Issue);
+        }
+        Ok(true)
+    }
+
+    fn caught_up(&mut self, number: u64, since: Time, kind: Kind) -> Result<bool, Cut> {
+        let read = self.talk.catch_up(number, since, kind, &mut self.session)?;
+        if let Err(reason) = read {
+            self.leave_failed(number, reason);
+            self.talk.unread.reach(number, since);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// Leaves an item that cannot be read whole for later, and what was said of it.
+    pub(super) fn leave_unread(&mut self, number: u64, reason: String) {
+        self.tried.insert(number);
+        let now = self.session.clock();
+        self.talk.unread.note(number, reason, now, true);
+    }
+
+    /// The same for one the server failed at, if it was asked at all.
+    pub(super) fn leave_failed(&mut self, number: u64, reason: String) {
+        self.tried.insert(number);
+        let (now, asked) = (self.session.clock(), self.session.asked_item);
+        self.talk.unread.note(number, reason, now, asked);
+    }
+
+    /// Tries again with the pull requests that changed and cannot be read whole.
+    pub(super) fn unread_pulls(&mut self) -> Result<(), Cut> {
+        let changed = self.talk.changed_pulls();
+        let again = changed
+            .iter()
+            .filter(|(number, _)| self.talk.unread.contains(**number));
+        let again: Vec<Row> = again.map(|(_, row)| row.clone()).collect();
+        for row in again {
+            self.tell(&row)?;
+        }
+        Ok(())
     }
 }
 

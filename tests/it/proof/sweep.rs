@@ -84,8 +84,9 @@ pub fn undisturbed(scenario: Scenario) -> Undisturbed {
         calls.push(call.name);
         Act::Go
     });
-    let failed = i32::from(scenario.failing);
-    assert_eq!(ended.code, Some(failed), "{}", scene.place.story());
+    // A try that failed is made again by the same run only as long as others are under way.
+    let failed = scenario.failing && ended.code == Some(1);
+    assert!(failed || ended.code == Some(0), "{}", scene.place.story());
     scene.recover().expect(scenario.name);
     Undisturbed {
         scenario,

@@ -117,19 +117,13 @@ impl Poller<'_> {
         if slugs.is_empty() {
             slugs.push(slug.clone());
         }
-        let saved = self.ledger.save_all(&mut records);
-        if saved.is_ok() || slugs.len() == 1 {
-            for slug in slugs {
-                let saved = saved.clone();
-                self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
-            }
-            return;
-        }
-        // One of them is the trouble, and is told from the others.
+        let together = self.ledger.save_all(&mut records);
+        // One of several is the trouble, and is told from the others.
+        let alone = together.is_err() && slugs.len() > 1;
         for slug in slugs {
             let saved = match self.life.engine.record(&slug) {
-                Some(record) => self.ledger.save(&slug, record),
-                None => Ok(()),
+                Some(record) if alone => self.ledger.save(&slug, record),
+                _ => together.clone(),
             };
             self.answer(saved, Unsaved::Record(slug.clone()), Fact::Saved { slug });
         }

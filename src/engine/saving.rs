@@ -164,26 +164,26 @@ impl Engine {
     /// The record `slug`, which is to be saved, and others that are to be saved just
     /// as well, `most` in all: together they take fewer syncs. Each is answered for itself.
     pub fn to_save(&mut self, slug: &Slug, most: usize) -> Vec<(Slug, &mut Record)> {
-        let saving = &self.saving;
-        // What failed before is tried alone, or it would hold up the others.
-        let with = |s: &Slug, record: &Record| {
-            s == slug
-                || (saving.dirty.contains(s)
-                    && !saving.is_failing(s)
-                    && (record.is_unfinished() || record.stored.marked))
+        let as_well = |s: &&Slug| {
+            // What failed before is tried alone, or it would hold up the others.
+            *s != slug
+                && !self.saving.is_failing(s)
+                && self
+                    .records
+                    .get(*s)
+                    .is_some_and(|held| held.record.is_unfinished() || held.record.stored.marked)
         };
-        let all = self
-            .records
-            .iter_mut()
-            .map(|(s, held)| (s, &mut held.record));
-        let mut records: Vec<(Slug, &mut Record)> = all
-            .filter(|(s, record)| with(s, record))
-            .map(|(s, record)| (s.clone(), record))
-            .collect();
-        // The one asked for is among them whatever their number.
-        records.sort_by_key(|(s, _)| s != slug);
-        records.truncate(most);
-        records
+        let others = self.saving.dirty.iter().filter(as_well);
+        let chosen: BTreeSet<Slug> = others.take(most - 1).chain([slug]).cloned().collect();
+        let (Some(first), Some(last)) = (chosen.first(), chosen.last()) else {
+            return Vec::new();
+        };
+        // They lie close together, and the records may be many.
+        self.records
+            .range_mut(first..=last)
+            .filter(|(s, _)| chosen.contains(*s))
+            .map(|(s, held)| (s.clone(), &mut held.record))
+            .collect()
     }
 
     /// What was saved later is made durable once its listing is over, however it

@@ -22,24 +22,22 @@ fn accounts(world: &World) -> BTreeMap<Name, Account> {
             all.insert((sink.to_string(), id), account);
         };
         for done in &record.history {
-            let (attempts, interruptions, begun) = (done.attempts, done.interruptions, done.begun);
             let account = Account {
                 status: "delivered",
-                attempts,
-                interruptions,
-                begun,
+                attempts: done.attempts,
+                interruptions: done.interruptions,
+                begun: done.begun,
             };
             add(&done.sink, Some(&done.key.0), account);
         }
         for (sink, queue) in &record.sinks {
             let key = |seq| record.events.get(seq).map(|e| &*e.key.0);
             for (seq, g) in &queue.gave_up {
-                let (attempts, interruptions, begun) = (g.attempts, g.interruptions, g.begun);
                 let account = Account {
                     status: "given up",
-                    attempts,
-                    interruptions,
-                    begun,
+                    attempts: g.attempts,
+                    interruptions: g.interruptions,
+                    begun: g.begun,
                 };
                 add(sink, key(seq), account);
             }

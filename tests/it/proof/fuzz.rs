@@ -4,13 +4,14 @@
 //! connection; a changed one may be anything, and may say what is not true.
 
 use super::scene::{ALL, Effects, Scenario, Scene, memory};
-use super::sweep::{May, undisturbed, wrong};
-use crate::world::program::{Answer, scaled, seed};
+use super::sweep::{May, in_parallel, none, tells_of_a_bug, undisturbed, wrong};
+use crate::world::program::{Answer, binary, scaled, seed};
 use crate::world::sim::Dice;
 use idempoll::providers::json;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What is put in at random places.
 const ODD: [&[u8]; 20] = [
@@ -58,12 +59,12 @@ fn changed(mut bytes: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
 
 /// Makes it something that is no JSON.
 fn torn(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
-    let half = bytes[..dice.roll(bytes.len().max(1) as u64) as usize].to_vec();
+    let half = dice.roll(bytes.len().max(1) as u64) as usize;
     let torn = match dice.roll(4) {
         0 => Vec::new(),
         1 => vec![0; bytes.len()],
         2 => changed(bytes.to_vec(), dice),
-        _ => half.clone(),
+        _ => bytes[..half].to_vec(),
     };
     // As trackers are read: an odd byte in a text is no tear.
     match json::parse::<serde_json::Value>(&json::mend(&torn)) {
@@ -74,40 +75,21 @@ fn torn(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
 
 /// A panic, or an end that is none of ours, if that is what came of it.
 fn panicked(answer: &Answer) -> Option<String> {
-    let bad = answer.stderr.contains("panicked") || answer.stderr.contains("this is a bug");
     let ended = matches!(answer.code, Some(0..=3));
-    (bad || !ended).then(|| format!("exit {:?}: {}", answer.code, answer.stderr))
+    (tells_of_a_bug(&answer.stderr) || !ended)
+        .then(|| format!("exit {:?}: {}", answer.code, answer.stderr))
 }
 
 /// Tries a number of cases and says how many; `live` says what is wrong with one.
 fn cases(name: &str, count: u64, live: impl Fn(&mut Dice) -> Option<String> + Sync) {
     let first = seed();
     println!("{name}: IDEMPOLL_SEED={first}");
-    let workers = std::thread::available_parallelism().map_or(2, usize::from) as u64;
-    let faults: Vec<String> = std::thread::scope(|scope| {
-        let work = |worker: u64| {
-            let live = &live;
-            move || {
-                let of = (worker..count).step_by(workers as usize);
-                of.filter_map(|n| {
-                    let mut dice = Dice((first ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1);
-                    live(&mut dice).map(|why| format!("case {n}: {why}"))
-                })
-                .collect::<Vec<String>>()
-            }
-        };
-        let all: Vec<_> = (0..workers).map(|w| scope.spawn(work(w))).collect();
-        all.into_iter()
-            .flat_map(|one| one.join().expect("a worker"))
-            .collect()
+    let faults = in_parallel(usize::try_from(count).expect("small"), |n| {
+        let mut dice = Dice((first ^ (n as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1);
+        live(&mut dice).map(|why| format!("case {n}: {why}"))
     });
     println!("{name}: {count} cases");
-    assert!(
-        faults.is_empty(),
-        "{} faults, of them {:#?}",
-        faults.len(),
-        &faults[..faults.len().min(4)]
-    );
+    none(&faults);
 }
 
 fn scenario(name: &str) -> Scenario {
@@ -126,15 +108,10 @@ fn c135_anything_for_a_config_is_answered_in_words() {
         let name = format!("config-{}.json", dice.roll(u64::MAX));
         let path = scene.place.path(&name);
         fs::write(&path, changed(config.clone(), dice)).expect("room");
-        let mut check = scene.place.command(&["check"]);
-        check.env("IDEMPOLL_CONFIG", &path);
-        let mut words: Vec<_> = check.get_args().map(|a| a.to_os_string()).collect();
-        words.truncate(1);
-        let mut bare = std::process::Command::new(check.get_program());
-        bare.args(words)
-            .args(["--config", &name])
-            .current_dir(&scene.place.dir);
-        let said = Answer::of(bare.output().expect("it starts"));
+        let mut check = Command::new(binary());
+        check.args(["check", "--config", &name]);
+        let said = check.current_dir(&scene.place.dir).output();
+        let said = Answer::of(said.expect("it starts"));
         let silent = said.code != Some(0) && said.stderr.is_empty() && said.stdout.is_empty();
         let found =
             panicked(&said).or_else(|| silent.then(|| "refused without a word".to_string()));

@@ -162,7 +162,7 @@ const CHANGING: [&str; 16] = [
 
 /// Runs a test again with mounts of its own: a namespace of another test would otherwise hold on to a file system
 /// that is switched off, and it would come back as it went. Says whether this is that run.
-fn with_own_mounts(kind: &str, test: &str) -> bool {
+fn with_own_mounts(kind: &str) -> bool {
     if std::env::var_os("IDEMPOLL_OWN_MOUNTS").is_some() {
         return true;
     }
@@ -170,10 +170,8 @@ fn with_own_mounts(kind: &str, test: &str) -> bool {
         skipped(kind, "only root can mount");
         return false;
     }
-    let test = format!(
-        "{}::{test}",
-        module_path!().split_once("::").expect("the crate").1
-    );
+    let (_, room) = module_path!().split_once("::").expect("the crate");
+    let test = format!("{room}::r3_6_a_power_cut_on_{kind}_loses_nothing");
     let ended = Command::new("unshare")
         .args(["-m", "--propagation", "private"])
         .arg(std::env::current_exe().expect("this test"))
@@ -193,8 +191,8 @@ fn skipped(kind: &str, why: &str) {
 }
 
 /// Cuts the power before any call that matters, on a file system of this kind.
-fn cut_on(kind: &'static str, test: &str) {
-    if !with_own_mounts(kind, test) {
+fn cut_on(kind: &'static str) {
+    if !with_own_mounts(kind) {
         return;
     }
     if let Err(why) = Disk::make(kind) {
@@ -261,11 +259,11 @@ fn cut_on(kind: &'static str, test: &str) {
 /// on the disk is whole, nothing is lost, and again comes only what was in flight, once (R3.1, R3.4, R3.6, R3.7, R5.4, R6.1).
 #[test]
 fn r3_6_a_power_cut_on_ext4_loses_nothing() {
-    cut_on("ext4", "r3_6_a_power_cut_on_ext4_loses_nothing");
+    cut_on("ext4");
 }
 
 /// The same on XFS (R3.1, R3.4, R3.6, R3.7, R5.4, R6.1).
 #[test]
 fn r3_6_a_power_cut_on_xfs_loses_nothing() {
-    cut_on("xfs", "r3_6_a_power_cut_on_xfs_loses_nothing");
+    cut_on("xfs");
 }

@@ -344,25 +344,34 @@ impl Scene {
 
     /// Whether all has arrived and nothing waits.
     pub fn is_done(&self) -> bool {
-        let markers = fs::read_dir(self.place.path("state/pending"));
-        let names = markers.into_iter().flatten().flatten();
-        let waiting = names.filter(|entry| entry.file_name() != ".items").count();
-        waiting == 0 && self.effects() == self.wanted()
+        self.place.marked() == 0 && self.effects() == self.wanted()
     }
 
     /// What came again right after itself, by sink, item and key; what was posted also byte by byte the
     /// same, or it counts as something else. A receiver knows it by its id.
     pub fn repeats(&self) -> Vec<(String, u64, String)> {
+        self.told_apart().1
+    }
+
+    /// What has reached each sink so far, but for [what only came again](Scene::repeats).
+    pub fn effects(&self) -> Effects {
+        self.told_apart().0
+    }
+
+    /// The effects and the repeats.
+    fn told_apart(&self) -> (Effects, Vec<(String, u64, String)>) {
+        let (mut effects, mut again) = (Effects::new(), Vec::new());
         let mut last = BTreeMap::new();
-        let mut again = Vec::new();
         for (sink, number, key, body) in self.arrived() {
             let came = (key.clone(), body);
-            if last.get(&(sink, number)) == Some(&came) {
-                again.push((sink.to_string(), number, key));
+            let to = (sink.to_string(), number);
+            match last.get(&to) == Some(&came) {
+                true => again.push((to.0.clone(), number, key)),
+                false => effects.entry(to.clone()).or_default().push(key),
             }
-            last.insert((sink, number), came);
+            last.insert(to, came);
         }
-        again
+        (effects, again)
     }
 
     /// The machine is off, and with it the agents: what was typed and not entered went with them.
@@ -434,21 +443,6 @@ impl Scene {
             told.map(move |(number, keys)| ((sink.clone(), *number), keys.clone()))
         };
         self.scenario.sinks.iter().flat_map(each).collect()
-    }
-
-    /// What has reached each sink so far, but for [what only came again](Scene::repeats).
-    pub fn effects(&self) -> Effects {
-        let mut effects = Effects::new();
-        let mut last = BTreeMap::new();
-        for (sink, number, key, body) in self.arrived() {
-            let came = (key.clone(), body);
-            if last.get(&(sink, number)) != Some(&came) {
-                let keys = effects.entry((sink.to_string(), number)).or_default();
-                keys.push(key);
-            }
-            last.insert((sink, number), came);
-        }
-        effects
     }
 
     /// The ledger without times: of each item its state, and of each of its deliveries what it came to.

@@ -141,7 +141,7 @@ pub fn wrong(scene: &Scene, wanted: &Undisturbed, may: May) -> Option<String> {
         return Some("something was given up".to_string());
     }
     let said = scene.place.lines("stderr.log").join("\n");
-    if said.contains("panicked") || said.contains("this is a bug") {
+    if tells_of_a_bug(&said) {
         return Some(said);
     }
     // The same run again does nothing (invariant 9), once what is young upstream has settled.
@@ -172,6 +172,44 @@ pub fn wrong(scene: &Scene, wanted: &Undisturbed, may: May) -> Option<String> {
         scene.place.once();
         again()
     })
+}
+
+/// Tries so many cases on all processors; gives what was wrong, and prints it when it is found.
+pub fn in_parallel(cases: usize, live: impl Fn(usize) -> Option<String> + Sync) -> Vec<String> {
+    let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(2, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                loop {
+                    let case = next.fetch_add(1, Ordering::Relaxed);
+                    if case >= cases {
+                        return;
+                    }
+                    if let Some(why) = live(case) {
+                        println!("{why}");
+                        faults.lock().expect("whole").push(why);
+                    }
+                }
+            });
+        }
+    });
+    faults.into_inner().expect("whole")
+}
+
+/// Panics with the first faults, if there are any.
+pub fn none(faults: &[String]) {
+    let shown = &faults[..faults.len().min(5)];
+    assert!(
+        faults.is_empty(),
+        "{} faults, of them {shown:#?}",
+        faults.len()
+    );
+}
+
+/// Whether a poller says that it panicked.
+pub fn tells_of_a_bug(said: &str) -> bool {
+    said.contains("panicked") || said.contains("this is a bug")
 }
 
 /// A sweep over points in scenarios, each of them some numbers of calls.
@@ -230,47 +268,28 @@ impl Sweep {
         self,
         live: impl Fn(&Undisturbed, &[u64], &mut Vec<String>) -> Option<String> + Sync,
     ) {
-        let next = AtomicUsize::new(0);
-        let faults = Mutex::new(Vec::new());
         let hit: Mutex<BTreeMap<String, u64>> = Mutex::default();
-        let workers = std::thread::available_parallelism().map_or(2, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..workers {
-                scope.spawn(|| {
-                    while let Some((n, at)) = self.points.get(next.fetch_add(1, Ordering::Relaxed))
-                    {
-                        let wanted = &self.wanted[*n];
-                        let mut what = Vec::new();
-                        let why = live(wanted, at, &mut what);
-                        for call in &what {
-                            let name = call.split('(').next().unwrap_or_default().to_string();
-                            *hit.lock().expect("whole").entry(name).or_default() += 1;
-                        }
-                        if let Some(why) = why {
-                            let scenario = wanted.scenario.name;
-                            let fault = format!("{scenario} at {at:?} {what:?}: {why}");
-                            println!("{fault}");
-                            faults.lock().expect("whole").push(fault);
-                        }
-                    }
-                });
+        let faults = in_parallel(self.points.len(), |point| {
+            let (n, at) = &self.points[point];
+            let wanted = &self.wanted[*n];
+            let mut what = Vec::new();
+            let why = live(wanted, at, &mut what);
+            for call in &what {
+                let name = call.split('(').next().unwrap_or_default().to_string();
+                *hit.lock().expect("whole").entry(name).or_default() += 1;
             }
+            let scenario = wanted.scenario.name;
+            why.map(|why| format!("{scenario} at {at:?} {what:?}: {why}"))
         });
         let hit = hit.into_inner().expect("whole");
         let struck: u64 = hit.values().sum();
-        let faults = faults.into_inner().expect("whole");
         println!(
             "{}: {} worlds, {struck} calls struck, of {} kinds: {hit:?}",
             self.name,
             self.points.len(),
             hit.len()
         );
-        assert!(
-            faults.is_empty(),
-            "{} faults, of them {:#?}",
-            faults.len(),
-            &faults[..faults.len().min(5)]
-        );
+        none(&faults);
         assert!(
             struck >= self.points.len() as u64 * 8 / 10,
             "too few were struck"

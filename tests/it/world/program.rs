@@ -273,20 +273,22 @@ impl Place {
         items.as_array().map_or(usize::MAX, Vec::len)
     }
 
+    /// How many records are marked as having something left to do.
+    pub fn marked(&self) -> usize {
+        let markers = fs::read_dir(self.path("state/pending"));
+        let names = markers
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|e| e.file_name());
+        names.filter(|name| name != ".items").count()
+    }
+
     /// Waits until a poller with nothing to do before its next cycle is at rest: the first one
     /// is over, all is delivered and recorded, and what follows a record is done too.
     pub fn at_rest(&self) {
-        let marked = || {
-            let markers = fs::read_dir(self.path("state/pending"));
-            let names = markers
-                .into_iter()
-                .flatten()
-                .flatten()
-                .map(|e| e.file_name());
-            names.filter(|name| name != ".items").count()
-        };
         self.until("the poller is at rest", || {
-            !self.status()["next_cycle_at"].is_null() && self.pending() == 0 && marked() == 0
+            !self.status()["next_cycle_at"].is_null() && self.pending() == 0 && self.marked() == 0
         });
     }
 

@@ -1,11 +1,12 @@
 //! Sequences a hostile tester found, or tried: odd answers that last, names that change hands, items that
 //! come and go, over hours of cycles.
 
-use crate::world::forge::Asked;
+use crate::world::forge::{Asked, Reply};
 use crate::world::hub::{Hub, New, START, Trace, Verdict, replies};
 use crate::world::polled::{Polled, config};
 use idempoll::engine::access::Policy;
 use idempoll::engine::time::Time;
+use serde_json::Value;
 use std::time::Duration;
 
 const R: &str = "octo/widgets";
@@ -386,11 +387,17 @@ fn c030_other_rules_are_no_second_absence() {
         move |x: &Asked| x.path().ends_with(&tail),
         replies::not_found(),
     );
-    hub.lock().spoil(
-        1_000,
-        |x: &Asked| x.path().ends_with("/issues"),
-        |_| crate::world::forge::Reply::json("[]"),
-    );
+    // The other one is seen, or nothing would be concluded at all.
+    let without = move |reply: Reply| {
+        let mut rows: Vec<Value> = serde_json::from_slice(&reply.body).unwrap_or_default();
+        rows.retain(|row| row["number"] != a);
+        Reply {
+            body: serde_json::to_vec(&rows).expect("JSON"),
+            ..reply
+        }
+    };
+    let lists = |x: &Asked| x.path().ends_with("/issues");
+    hub.lock().spoil(1_000, lists, without);
     while !hub.log().iter().any(|l| l.status == 404) {
         go(&hub, &mut p, 60);
     }
@@ -413,7 +420,7 @@ fn c023_a_row_twenty_hours_ahead_hides_no_comment() {
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
     hub.lock().spoil(1, |x: &Asked| x.path().ends_with("/issues"), |_| {
-        crate::world::forge::Reply::json(r#"[{"number":9,"state":"open","title":"x","user":{"login":"eve"},"created_at":"2026-08-06T06:00:00Z","updated_at":"2026-08-06T06:00:00Z"}]"#)
+        Reply::json(r#"[{"number":9,"state":"open","title":"x","user":{"login":"eve"},"created_at":"2026-08-06T06:00:00Z","updated_at":"2026-08-06T06:00:00Z"}]"#)
     });
     hub.lock().repo(R).edit_title(a, "y");
     go(&hub, &mut p, 60);
@@ -661,7 +668,7 @@ fn c023_a_row_twenty_hours_ahead_hides_no_end() {
     let a = hub.lock().repo(R).open(New::issue().by("sam"));
     many(&hub, &mut p, 5, 60);
     hub.lock().spoil(1, |x: &Asked| x.path().ends_with("/issues"), |_| {
-        crate::world::forge::Reply::json(r#"[{"number":9,"state":"open","title":"x","user":{"login":"eve"},"created_at":"2026-08-06T06:00:00Z","updated_at":"2026-08-06T06:00:00Z"}]"#)
+        Reply::json(r#"[{"number":9,"state":"open","title":"x","user":{"login":"eve"},"created_at":"2026-08-06T06:00:00Z","updated_at":"2026-08-06T06:00:00Z"}]"#)
     });
     hub.lock().repo(R).edit_title(a, "y");
     go(&hub, &mut p, 60);

@@ -150,6 +150,24 @@ fn r6_2_one_404_forgets_no_unread_item() {
     );
 }
 
+/// Given an item whose events fail, when it answers 404 once by itself and all is well from then on, then
+/// it is told within minutes, and not only when a sweep comes across it (R6.2).
+#[test]
+fn r6_2_one_404_does_not_leave_an_unread_item_to_the_sweep() {
+    let (hub, mut p) = start(Some("auto"));
+    let a = hub.lock().repo(R).open(New::issue().by("sam"));
+    many(&hub, &mut p, 5, 60);
+    fail(&hub, tail(format!("/issues/{a}/events")));
+    hub.lock().repo(R).label(a, "auto");
+    many(&hub, &mut p, 3, 60);
+    hub.lock().heal();
+    hub.lock()
+        .fault(1, tail(format!("/issues/{a}")), replies::not_found());
+    many(&hub, &mut p, 15, 60);
+    assert!(hub.log().iter().any(|l| l.status == 404));
+    assert_eq!(has(&p, "/opened"), 1, "{:?}", p.cursor()["unread"]);
+}
+
 /// Given an item whose row is odd for two hours, when it was commented on, then that is told in the
 /// end and no sweep missed it (C005).
 #[test]

@@ -209,7 +209,7 @@ fn cut_on(kind: &'static str) {
         "power cut, ext4"
     };
     // A tmux server dies with the machine, and whoever would be told of an end with it.
-    let fits = |scenario: &Scenario| !scenario.daemon && scenario.name != "tmux-later";
+    let fits = |scenario: &Scenario| scenario.name != "tmux-later";
     let scenarios = ALL.into_iter().filter(fits);
     let mut sweep = Sweep::new(name, scaled(20), scenarios);
     for (n, at) in &mut sweep.points {

@@ -174,10 +174,11 @@ pub fn wrong(scene: &Scene, wanted: &Undisturbed, may: May) -> Option<String> {
     })
 }
 
-/// Tries so many cases on all processors; gives what was wrong, and prints it when it is found.
+/// Tries so many cases, some at a time, since each waits more than it works; gives what was wrong, and prints it when
+/// it is found.
 pub fn in_parallel(cases: usize, live: impl Fn(usize) -> Option<String> + Sync) -> Vec<String> {
     let (next, faults) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let workers = std::thread::available_parallelism().map_or(2, usize::from);
+    let workers = 16.min(4 * std::thread::available_parallelism().map_or(2, usize::from));
     std::thread::scope(|scope| {
         for _ in 0..workers {
             scope.spawn(|| {

@@ -132,6 +132,25 @@ impl<'de> Deserialize<'de> for Time {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any time comes back as it was printed, prints sort as their times do, and an offset is taken off.
+        #[test]
+        fn any_time_comes_back(ms in 90_000_000u64..=253_402_300_799_999, other in 0u64..=253_402_300_799_999, minutes in 0u64..24 * 60) {
+            let (time, text) = (Time(ms), Time(ms).to_string());
+            prop_assert_eq!(text.parse(), Ok(time));
+            prop_assert_eq!(text.cmp(&Time(other).to_string()), ms.cmp(&other));
+            let local = text.replace('Z', &format!("+{:02}:{:02}", minutes / 60, minutes % 60));
+            prop_assert_eq!(local.parse(), Ok(Time(ms - minutes * 60_000)));
+        }
+
+        /// Any text is a time or is refused, and nothing panics.
+        #[test]
+        fn any_text_is_a_time_or_refused(text in "[0-9TtZz:+.é-]{0,32}|[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.0-9]{0,9}[Zz+-][0-9:]{0,5}") {
+            let _ = text.parse::<Time>();
+        }
+    }
 
     #[test]
     fn times_read_and_print_rfc_3339() {

@@ -133,6 +133,20 @@ fn harmless(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Any header is read without a panic, and a link in it is found whatever is beside it.
+        #[test]
+        fn a_link_is_found_among_any_others(
+            before in "[ -;=-~]{0,30}", target in "[!-;=?-~]{1,40}", rel in "[ -;=?-~]{0,20}", after in "[ -~]{0,30}",
+        ) {
+            links(&after);
+            let header = format!("{before}<{target}>; rel=\"{rel}\", <{after}");
+            let parameters = format!("; rel=\"{rel}\"");
+            prop_assert_eq!(links(&header)[0], (&*target, &*parameters));
+        }
+    }
 
     #[test]
     fn links_are_found_whatever_stands_around_them() {

@@ -38,7 +38,7 @@ const ODD: [&[u8]; 20] = [
 ];
 
 /// Changes some bytes, anyhow.
-fn changed(mut bytes: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
+pub fn changed(mut bytes: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
     for _ in 0..=dice.roll(4) {
         let len = bytes.len();
         let at = dice.roll(len as u64 + 1) as usize;
@@ -58,7 +58,7 @@ fn changed(mut bytes: Vec<u8>, dice: &mut Dice) -> Vec<u8> {
 }
 
 /// Makes it something that is no JSON.
-fn torn(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
+pub fn torn(bytes: &[u8], dice: &mut Dice) -> Vec<u8> {
     let half = dice.roll(bytes.len().max(1) as u64) as usize;
     let torn = match dice.roll(4) {
         0 => Vec::new(),
@@ -206,7 +206,7 @@ fn r4_2_anything_for_an_answer_concludes_nothing() {
 }
 
 /// All files of a directory, but what nobody else writes.
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
         let path = entry.path();

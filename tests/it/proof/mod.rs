@@ -6,6 +6,7 @@
 
 mod fuzz;
 mod kills;
+mod parsers;
 mod power;
 mod scene;
 mod sweep;

@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests")]
 
 mod any_record;
+mod bounds;
 mod crashes;
 mod damage;
 mod growth;

@@ -260,6 +260,7 @@ fn r3_7_the_steps_come_in_the_promised_order() {
             "poll.cycle"
         ]
     );
+    assert!(!engine.is_quiet(), "one is under way still");
     engine.on(NOW, settled(1, Outcome::Delivered));
     assert_eq!(
         store.drive(&mut engine, NOW),
@@ -422,6 +423,33 @@ fn c023_a_clock_set_back_delays_nothing() {
         done.contains(&"deliver dir:in#1/opened try 2".to_string()),
         "{done:?}"
     );
+    engine.leave();
+}
+
+/// C023: given a clock that steps back, then it counts as set from two seconds on.
+#[test]
+fn c023_a_clock_counts_as_set_back_from_two_seconds_on() {
+    for (ms, steps) in [(1_999, vec![]), (2_000, vec!["poller.warning"])] {
+        let (mut store, mut engine) = listing();
+        let earlier = NOW.minus(Duration::from_millis(ms));
+        assert_eq!(store.drive(&mut engine, earlier), steps, "{ms} ms");
+        engine.leave();
+    }
+}
+
+/// Given an endpoint that refuses for good, when the delivery is given up, then its one try is told (R5.5).
+#[test]
+fn r5_5_what_is_refused_for_good_took_one_try() {
+    let (mut store, mut engine) = listing();
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    let reason = "410 Gone".to_string();
+    engine.on(NOW, settled(1, Outcome::Refused { reason }));
+    let done = store.drive(&mut engine, NOW);
+    assert!(done.contains(&"poll.gave_up".to_string()), "{done:?}");
+    let given_up = &store.records[&slug(1)].sinks["sink"].gave_up;
+    let attempts: Vec<u32> = given_up.values().map(|g| g.attempts).collect();
+    assert_eq!(attempts, [1]);
     engine.leave();
 }
 

@@ -25,6 +25,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
+/// The `STATUS` of a poller that was asked to stop.
+const STOPPING: &str = "stopping";
+
 /// Whom the poller tells, and what it owes them.
 #[derive(Debug, Default)]
 pub struct Notify {
@@ -86,13 +89,15 @@ impl Notify {
 
     /// A cycle is over; `run` says what it came to.
     pub fn cycle_ended(&mut self, run: &RunInfo) {
-        self.status_is(in_a_line(run));
+        if self.status != STOPPING {
+            self.status_is(in_a_line(run));
+        }
     }
 
     /// A stop was heard.
     pub fn stopping(&mut self) {
         self.owed.insert("STOPPING", "1".to_string());
-        self.status_is("stopping".to_string());
+        self.status_is(STOPPING.to_string());
         let _ = self.send();
     }
 
@@ -191,8 +196,9 @@ fn in_a_line(run: &RunInfo) -> String {
             } else {
                 ""
             };
+            let s = if last.items == 1 { "" } else { "s" };
             format!(
-                "last cycle{cut}: {} items, {} delivered, {} failed",
+                "last cycle{cut}: {} item{s}, {} delivered, {} failed",
                 last.items, last.delivered, last.failed
             )
         }

@@ -211,7 +211,7 @@ fn r6_2_a_service_survives_its_restarts() {
         .as_object_mut()
         .expect("an object")
         .remove("state_dir");
-    place.configure(&config);
+    place.write("service.json", &config.to_string());
     let unit = of_ours("idempoll.service");
     let manager = Manager::at(&place);
     let start = || {

@@ -24,6 +24,7 @@ impl Poller<'_> {
         });
         self.run.next_cycle_at = next_cycle.map(|at| now.plus(at.left()));
         self.write_run();
+        self.notify.cycle_ended(&self.run);
     }
 
     /// The wall clock was set: what was said of the next cycle is put right.

@@ -9,6 +9,7 @@ use super::channels::{Receiver, bounded};
 use super::clock;
 use super::holder;
 use super::life;
+use super::notify::Notify;
 use super::places;
 use super::poll::{Course, Poller, Voice};
 use super::runlock::{PATIENCE, Refused, RunLock};
@@ -60,6 +61,7 @@ pub fn start(watched: Watched, once: bool, voice: &mut dyn Voice) -> Result<Repo
     if let Some(error) = lacking() {
         return Err(error);
     }
+    let started = Pid::own();
     if let Err(e) = init::divide() {
         let doing = "goes on as pid 1, and what commands leave behind stays as zombies";
         voice.complain(&Error::new(doing, format!("cannot fork: {e}")));
@@ -68,6 +70,7 @@ pub fn start(watched: Watched, once: bool, voice: &mut dyn Voice) -> Result<Repo
         process::close_on_exec_from_3();
     }
     let ask = signals::install()?;
+    let notify = Notify::of_process(started);
     let config = watched.config();
     let layout = Layout::new(&config.state_dir);
     if mutant::is("says-who-before-the-lock") {
@@ -85,7 +88,7 @@ pub fn start(watched: Watched, once: bool, voice: &mut dyn Voice) -> Result<Repo
         Err(refused) => return Err(blocked(&layout, refused, voice)),
     };
     let sinks = |config: &Config| life::open_sinks(config, &layout);
-    let lived = run(watched, once, &sinks, voice, &ask, &layout, &mut lock);
+    let lived = run(watched, once, &sinks, voice, &ask, notify, &mut lock);
     let released = lock.release();
     let report = lived?;
     released?;
@@ -125,10 +128,11 @@ fn run(
     open_sinks: &life::OpenSinks,
     voice: &mut dyn Voice,
     ask: &StopAsk,
-    layout: &Layout,
+    notify: Notify,
     lock: &mut RunLock,
 ) -> Result<Report, Error> {
     let config = watched.config();
+    let layout = Layout::new(&config.state_dir);
     let last = last_run(config)?;
     let run = RunInfo {
         last_cycle: last.last_cycle.clone(),
@@ -170,9 +174,10 @@ fn run(
         life,
         ledger,
         journal,
-        layout: layout.clone(),
+        layout,
         run,
         lock,
+        notify,
         open_sinks,
         asked: ask.stop.clone(),
         stop,

@@ -10,6 +10,7 @@ pub mod health;
 pub mod holder;
 pub mod life;
 pub mod lifecycle;
+pub mod notify;
 pub mod places;
 pub mod poll;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use super::channels::{Came, Receiver, TryRecvError, first};
 use super::clock::{self, Boot, Look, Mono};
 use super::fetch::{Fetch, vanished};
 use super::life::{Life, OpenSinks};
+use super::notify::Notify;
 use super::runlock::{PutRight, RunLock};
 use crate::config::{Edit, Watched};
 use crate::engine::entry::{Entry, Level};
@@ -60,6 +61,8 @@ pub struct Poller<'a> {
     pub run: RunInfo,
     /// The lock, put right at each cycle.
     pub lock: &'a mut RunLock,
+    /// The service manager.
+    pub notify: Notify,
     /// Opens the sinks of a config.
     pub open_sinks: &'a OpenSinks<'a>,
     /// Raised by the first signal.
@@ -115,6 +118,7 @@ impl Poller<'_> {
         let mut tick = Mono::now();
         let mut begun = Mono::now();
         loop {
+            self.notify.turn();
             self.look_at_clocks(next_cycle);
             while let Some(step) = self.next_step() {
                 if let Some(summary) = self.carry_out(step) {
@@ -123,6 +127,7 @@ impl Poller<'_> {
                 }
                 // The flag is looked at between any two steps, so also between items and sources.
                 self.look_for_stop(&mut course);
+                self.notify.turn();
             }
             if self.look_for_stop(&mut course) {
                 continue;
@@ -172,6 +177,7 @@ impl Poller<'_> {
                 if !self.once && self.look_at_config() {
                     continue;
                 }
+                self.tell_ready();
                 begun = Mono::now();
                 next_cycle = (!self.once).then(|| Boot::now().plus(self.watched.config().interval));
                 self.tell(Fact::CycleDue);
@@ -184,7 +190,8 @@ impl Poller<'_> {
                 .or(self.coming.as_ref().map(|(_, at)| *at));
             let patience = [give_up_at, course.say_at, Some(tick)];
             let until = patience.into_iter().flatten().map(Mono::left);
-            let until = until.chain(cycle_at.map(Boot::left)).min();
+            let until = until.chain(cycle_at.map(Boot::left));
+            let until = until.chain(self.notify.patience()).min();
             self.wait(until.unwrap_or(TICK).min(TICK), &course);
         }
         self.voice.progress("");
@@ -229,6 +236,7 @@ impl Poller<'_> {
             return false;
         }
         course.stopped = true;
+        self.notify.stopping();
         // Another `stop` that comes now waits with the first, and does not signal a second time.
         self.run.stop_asked_at = Some(clock::now());
         self.write_run();
@@ -326,6 +334,14 @@ impl Poller<'_> {
     pub(super) fn warn(&mut self, reason: String) {
         let entry = Entry::new(clock::now(), "poller.warning").with("reason", reason);
         self.log(&entry);
+    }
+
+    fn tell_ready(&mut self) {
+        if let Err(e) = self.notify.ready() {
+            self.warn(format!(
+                "cannot tell the service manager at NOTIFY_SOCKET that it runs: {e}"
+            ));
+        }
     }
 
     fn put_lock_right(&mut self) -> Result<(), Error> {

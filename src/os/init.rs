@@ -17,7 +17,7 @@
 //!
 //! The end of pid 1 is the end of its namespace: the kernel kills all that is
 //! left there, running commands included. Nothing can be done about that here;
-//! `docs/lifecycle.md` tells how to live with it.
+//! `docs/supervision.md` tells how to live with it.
 
 use super::pid::Pid;
 use super::proc::Stat;

@@ -41,6 +41,19 @@ pub fn lead_a_group(command: &mut Command) {
     unsafe { command.pre_exec(begin) };
 }
 
+/// What a service manager told the poller about itself and is nobody else's business.
+const OF_THE_POLLER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
+
+/// Has the process started by `command` know nothing of the service manager that started us, so
+/// that it does not speak to it in our name.
+pub fn is_no_service(command: &mut Command) {
+    for var in OF_THE_POLLER {
+        if !mutant::is("notify-socket-inherited") {
+            command.env_remove(var);
+        }
+    }
+}
+
 /// Has the process started by `command` killed when the thread that starts it
 /// ends, with its process at the latest. For what is of no use without us.
 pub fn end_with_us(command: &mut Command) {

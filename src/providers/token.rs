@@ -150,6 +150,7 @@ fn command(words: &[String], deadline: Duration) -> Result<Vec<u8>, String> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
+    process::is_no_service(&mut command);
     process::lead_a_session(&mut command);
     process::end_with_us(&mut command);
     let mut child = command

@@ -3,6 +3,7 @@
 use crate::engine::delivery::Delivery;
 use crate::mutant;
 use crate::os::pid::{Pid, PidFd};
+use crate::os::process;
 use crate::os::wait::For;
 use std::collections::VecDeque;
 use std::ffi::OsStr;
@@ -22,17 +23,12 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
     Command::new(program)
 }
 
-/// What a supervisor told the poller about itself and is nobody else's business.
-const OF_THE_POLLER: [&str; 3] = ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"];
-
 /// A program of somebody else's, or one that starts such: it has the poller's environment
 /// without what is the poller's alone, and without `secret_vars`, which hold tokens (R7.4).
 #[must_use]
 pub fn foreign(program: impl AsRef<OsStr>, secret_vars: &[String]) -> Command {
     let mut command = command(program);
-    for var in OF_THE_POLLER {
-        command.env_remove(var);
-    }
+    process::is_no_service(&mut command);
     for var in secret_vars {
         if !mutant::is("children-keep-secrets") {
             command.env_remove(var);

@@ -88,7 +88,6 @@ impl Place {
         let file = self.scratch.path().join("c.json");
         let watched = Watched::open(file, Overrides::default(), env).expect("it is right");
         let (state, pidfile) = (self.scratch.state(), self.scratch.pidfile());
-        let layout = Layout::new(&state);
         let sinks = |_: &Config| [("log".to_string(), sink.clone())].into();
         let (said, heard) = crossbeam_channel::unbounded();
         let mut lock = RunLock::acquire(&state, &pidfile, PATIENCE).expect("nobody else runs");
@@ -98,7 +97,7 @@ impl Place {
             &sinks,
             &mut Ear(said),
             &self.ask,
-            &layout,
+            Notify::default(),
             &mut lock,
         );
         lock.release().expect("it is held");

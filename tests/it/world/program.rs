@@ -407,6 +407,11 @@ impl Running {
         assert!(sent.expect("kill").success());
     }
 
+    /// Whether it has.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child of ours").is_some()
+    }
+
     /// Waits for its end.
     pub fn ended(&mut self) -> ExitStatus {
         self.ended_or(|| {})

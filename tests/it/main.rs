@@ -38,6 +38,7 @@ mod recorded;
 mod reload;
 mod restarts;
 mod rooms;
+mod shipping;
 mod stopping;
 mod surroundings;
 mod tmux_sink;

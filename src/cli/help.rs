@@ -232,7 +232,7 @@ pub const VERBS: &[Verb] = &[
                 "what has that shell complete command lines",
             ),
         ],
-        example: ("idempoll help start", ""),
+        example: ("idempoll help start", "what start does, and its flags"),
     },
 ];
 
@@ -301,10 +301,7 @@ pub fn of(verb: &Verb) -> String {
     page.push_str("\nflags of every command:\n");
     flags(&mut page, GLOBAL);
     let (line, what) = verb.example;
-    let _ = match what {
-        "" => writeln!(page, "\nexample:\n  {line}"),
-        _ => writeln!(page, "\nexample:\n  {line}    # {what}"),
-    };
+    let _ = writeln!(page, "\nexample:\n  {line}    # {what}");
     page
 }
 

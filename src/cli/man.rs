@@ -119,10 +119,6 @@ fn flags(page: &mut String, flags: &[Flag]) {
             let _ = write!(name, " {value}");
         }
         let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(&name), escaped(flag.about));
-        let choices = help::choices(flag);
-        if flag.value.is_some_and(|value| !value.contains('|')) && !choices.is_empty() {
-            let _ = writeln!(page, "One of: {}.", choices.join(", "));
-        }
     }
 }
 

@@ -518,3 +518,55 @@ fn the_tutorial_of_an_agent_in_tmux_is_real() {
 fn the_tutorial_of_a_receiver_of_webhooks_is_real() {
     typed("A receiver of webhooks", "python3");
 }
+
+/// The program's sources without their tests, with the texts that go over several lines in one.
+fn sources() -> String {
+    let mut all = String::new();
+    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(path) = todo.pop() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && name != "tests" {
+            let entries = fs::read_dir(&path).expect("a room").flatten();
+            todo.extend(entries.map(|e| e.path()));
+        } else if name.ends_with(".rs") && name != "tests.rs" && name != "mistakes.rs" {
+            let text = fs::read_to_string(&path).expect("text");
+            let code = text.split("#[cfg(test)]\nmod tests {").next();
+            for line in code.unwrap_or_default().lines() {
+                let line = line.trim_start();
+                match line.strip_suffix('\\') {
+                    Some(part) => all.push_str(part),
+                    None if line.starts_with("//") => {}
+                    None => {
+                        all.push_str(line);
+                        all.push('\n');
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Given `docs/troubleshooting.md`, when each message it explains is looked for, then the
+/// program has the words to say it.
+#[test]
+fn the_troubleshooting_page_quotes_what_the_program_says() {
+    let sources = sources();
+    let page = page("docs/troubleshooting.md");
+    let messages: Vec<&str> = page
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `")?.split_once("` | "))
+        .map(|(message, _)| message)
+        .collect();
+    assert!(messages.len() > 40, "only {}", messages.len());
+    for message in messages {
+        // What differs from case to case stands between, and a cause behind a colon.
+        for part in message.split('…') {
+            let part = part.trim_matches([' ', ':', '\'', '(', ')', ',', ';']);
+            assert!(
+                part.len() < 3 || sources.contains(part),
+                "nothing says {part:?}, of {message:?}"
+            );
+        }
+    }
+}

@@ -83,8 +83,8 @@ pub enum Command {
     Check(Check),
     /// Write a config to start from.
     Init(Init),
-    /// Show the help, of one command or of the program.
-    Help(Option<&'static Verb>),
+    /// Show the help.
+    Help(Help),
     /// Show the version.
     Version,
 }
@@ -190,6 +190,37 @@ pub struct Init {
     pub sink: String,
     /// Where to write it, as typed.
     pub path: PathBuf,
+}
+
+/// `help`, and `--help`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Help {
+    /// The command it is about; without one, the program.
+    pub of: Option<&'static Verb>,
+    /// What for.
+    pub form: Form,
+}
+
+/// What the help is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// To be read on a terminal.
+    Text,
+    /// For `man`.
+    Man,
+    /// For a shell that is to complete command lines.
+    Completions(Shell),
+}
+
+/// A shell that completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shell {
+    /// bash, 4.4 or later.
+    Bash,
+    /// zsh.
+    Zsh,
+    /// fish.
+    Fish,
 }
 
 /// Reads a command line, without the program's name.
@@ -349,7 +380,10 @@ fn check(verb: Option<&'static Verb>, mut words: Words) -> Result<Args, Error> {
         // Whatever else stands there, the question is how it should look.
         return Ok(Args {
             global,
-            command: Command::Help(verb.filter(|v| v.word != "help")),
+            command: Command::Help(Help {
+                of: verb.filter(|v| v.word != "help"),
+                form: Form::Text,
+            }),
         });
     } else if version {
         Command::Version
@@ -380,7 +414,7 @@ fn check(verb: Option<&'static Verb>, mut words: Words) -> Result<Args, Error> {
                 online: words.given("online"),
             }),
             "init" => Command::Init(init(&mut words)?),
-            _ => Command::Help(words.verb()?),
+            _ => Command::Help(pages(&mut words)?),
         }
     };
     words.nothing_left()?;
@@ -454,6 +488,35 @@ fn init(words: &mut Words) -> Result<Init, Error> {
             None => "idempoll.json".into(),
         },
     })
+}
+
+/// `help` itself.
+fn pages(words: &mut Words) -> Result<Help, Error> {
+    let form = match (words.given("man"), words.text("completions")?.as_deref()) {
+        (false, None) => Form::Text,
+        (true, None) => Form::Man,
+        (false, Some("bash")) => Form::Completions(Shell::Bash),
+        (false, Some("zsh")) => Form::Completions(Shell::Zsh),
+        (false, Some("fish")) => Form::Completions(Shell::Fish),
+        (false, Some(other)) => {
+            return Err(Error::usage(
+                format!(
+                    "--completions is bash, zsh or fish, not '{}'",
+                    other.escape_debug()
+                ),
+                "",
+            ));
+        }
+        (true, Some(_)) => {
+            return Err(Error::usage("either --man or --completions, not both", ""));
+        }
+    };
+    // They are for all commands at once.
+    let of = match form {
+        Form::Completions(_) => None,
+        Form::Text | Form::Man => words.verb()?,
+    };
+    Ok(Help { of, form })
 }
 
 impl Words {

@@ -1,5 +1,6 @@
 //! The commands and their flags: one table that the parser reads and the help is made from.
 
+use crate::config::keys;
 use std::fmt::Write;
 
 /// One flag.
@@ -223,10 +224,43 @@ pub const VERBS: &[Verb] = &[
         operands: "[COMMAND]",
         about: "show this help, or that of a command",
         more: "",
-        flags: &[],
-        example: ("idempoll help start", ""),
+        flags: &[
+            flag("man", None, "as a manual page, for man"),
+            flag(
+                "completions",
+                Some("bash|zsh|fish"),
+                "what has that shell complete command lines",
+            ),
+        ],
+        example: ("idempoll help start", "what start does, and its flags"),
     },
 ];
+
+/// The exit codes, as in `exit.rs`, and what each means.
+pub const EXITS: &[(u8, &str)] = &[
+    (0, "done; stop: it ran and is gone; status: a poller runs"),
+    (1, "it could not be done; stderr says why and what to do"),
+    (2, "the command line or the config is wrong"),
+    (3, "status: not running"),
+    (130, "ended by a second signal before it had drained"),
+];
+
+/// What the program is for, as lines.
+pub const PROGRAM: &str = "\
+    idempoll polls issue trackers and delivers new work to a local command,\n\
+    an agent in a tmux session or an HTTP endpoint.\n\
+    Stopping and starting it has no effect: nothing is lost, nothing is done twice.\n";
+
+/// What may be the value of a flag, if that is one of a few words.
+#[must_use]
+pub fn choices(flag: &Flag) -> Vec<&'static str> {
+    match (flag.long, flag.value) {
+        ("provider", _) => keys::PROVIDERS.iter().map(|p| p.0).collect(),
+        ("sink", _) => keys::SINK_TYPES.iter().map(|s| s.0).collect(),
+        (_, Some(value)) if value.contains('|') => value.split('|').collect(),
+        _ => Vec::new(),
+    }
+}
 
 /// The command of that name.
 #[must_use]
@@ -237,12 +271,7 @@ pub fn verb(word: &str) -> Option<&'static Verb> {
 /// The help of the program.
 #[must_use]
 pub fn overview() -> String {
-    let mut page = String::from(
-        "idempoll polls issue trackers and delivers new work to a local command,\n\
-         an agent in a tmux session or an HTTP endpoint.\n\
-         Stopping and starting it has no effect: nothing is lost, nothing is done twice.\n\n\
-         usage: idempoll COMMAND [FLAGS]\n\ncommands:\n",
-    );
+    let mut page = format!("{PROGRAM}\nusage: idempoll COMMAND [FLAGS]\n\ncommands:\n");
     for verb in VERBS {
         let _ = writeln!(page, "  {:<8}{}", verb.word, verb.about);
     }
@@ -272,10 +301,7 @@ pub fn of(verb: &Verb) -> String {
     page.push_str("\nflags of every command:\n");
     flags(&mut page, GLOBAL);
     let (line, what) = verb.example;
-    let _ = match what {
-        "" => writeln!(page, "\nexample:\n  {line}"),
-        _ => writeln!(page, "\nexample:\n  {line}    # {what}"),
-    };
+    let _ = writeln!(page, "\nexample:\n  {line}    # {what}");
     page
 }
 
@@ -373,9 +399,23 @@ mod tests {
                 "idempoll retry REF [DELIVERY] | --all",
                 "idempoll check [--online]",
                 "idempoll init [PATH] [--provider NAME] [--sink NAME]",
-                "idempoll help [COMMAND]",
+                "idempoll help [COMMAND] [--man] [--completions bash|zsh|fish]",
             ]
         );
+    }
+
+    #[test]
+    fn the_exit_codes_are_those_there_are() {
+        use crate::exit::Exit;
+        let all = [
+            Exit::Done,
+            Exit::Failed,
+            Exit::Usage,
+            Exit::NotRunning,
+            Exit::Interrupted,
+        ];
+        let codes: Vec<u8> = EXITS.iter().map(|(code, _)| *code).collect();
+        assert_eq!(codes, all.map(Exit::code));
     }
 
     #[test]

@@ -9,10 +9,12 @@
 mod answers;
 pub mod args;
 mod check;
+mod completions;
 mod events;
 pub mod help;
 mod init;
 mod items;
+mod man;
 pub mod out;
 mod records;
 mod retry;
@@ -20,13 +22,14 @@ mod show;
 mod start;
 mod status;
 mod stop;
+mod version;
 mod when;
 
 use crate::config::checked::Config;
 use crate::config::{self, Env, Overrides, Places};
 use crate::error::Error;
 use crate::exit::Exit;
-use args::{Command, Global};
+use args::{Command, Form, Global};
 use out::Out;
 use std::ffi::OsString;
 
@@ -55,12 +58,16 @@ pub fn run(line: impl IntoIterator<Item = OsString>) -> Exit {
 
 fn answer(args: &args::Args, out: &mut Out) -> Result<Exit, Error> {
     match &args.command {
-        Command::Help(verb) => {
-            out.page(&verb.map_or_else(help::overview, help::of));
+        Command::Help(help) => {
+            out.page(&match help.form {
+                Form::Text => help.of.map_or_else(help::overview, help::of),
+                Form::Man => help.of.map_or_else(man::program, man::command),
+                Form::Completions(shell) => completions::of(shell),
+            });
             Ok(Exit::Done)
         }
         Command::Version => {
-            out.line(format_args!("idempoll {}", env!("CARGO_PKG_VERSION")));
+            out.line(version::line());
             Ok(Exit::Done)
         }
         Command::Init(init) => init::run(init, out),

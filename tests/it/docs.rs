@@ -1,6 +1,6 @@
 //! The documents, checked against the program: commands, files, exit codes, event types, links.
 
-use crate::world::program::{Place, binary};
+use crate::world::program::{Place, binary, patience};
 use idempoll::engine::entry::TYPES;
 use idempoll::engine::host::Host;
 use idempoll::engine::time::Time;
@@ -8,8 +8,9 @@ use idempoll::store::requests::{Request, Verb};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
@@ -180,10 +181,17 @@ fn the_examples_of_the_commands_page_are_real() {
                 .stdin(Stdio::null())
                 .output()
                 .expect("a shell");
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let mut said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let mut wanted = wanted.to_string();
+            if line == "idempoll --version" {
+                // What is in the parentheses is about the build; tests/it/shipping.rs looks at it.
+                for text in [&mut said, &mut wanted] {
+                    text.truncate(text.find(" (").expect("what it is built from"));
+                }
+            }
             assert_eq!(
                 alike(&said, &place.dir),
-                alike(wanted, &place.dir),
+                alike(&wanted, &place.dir),
                 "{line}\n{said}"
             );
             said_something += usize::from(!said.is_empty());
@@ -361,6 +369,204 @@ fn documents_name_documents_that_exist() {
         for word in text.split(|c| !path(c)).filter(|w| w.starts_with("docs/")) {
             let word = word.trim_end_matches('.');
             assert!(root.join(word).exists(), "{from} names {word}");
+        }
+    }
+}
+
+/// What `docs/tutorial.md` has running in the background; ended with the test.
+struct Background(Vec<Child>);
+
+impl Background {
+    /// Waits until what was killed is gone.
+    fn settle(&mut self) {
+        for mut child in self.0.drain(..) {
+            let _ = child.wait();
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// The tmux server of the tutorial, if there is one; ended with the test.
+struct TmuxServer(PathBuf);
+
+impl Drop for TmuxServer {
+    fn drop(&mut self) {
+        let mut command = Command::new("tmux");
+        command.arg("-S").arg(&self.0).arg("kill-server");
+        let _ = command.stderr(Stdio::null()).status();
+    }
+}
+
+/// Types a part of the tutorial into a shell in a directory of its own: scripts as they are,
+/// and each line behind a `$`, with what it says.
+fn typed(title: &str, tool: &str) {
+    let found = Command::new("sh")
+        .args(["-c", "command -v \"$0\" > /dev/null", tool])
+        .status();
+    if !found.expect("sh").success() {
+        eprintln!("docs/tutorial.md, {title}: NOT TESTED HERE: there is no {tool}");
+        return;
+    }
+    let page = page("docs/tutorial.md");
+    let part = page.split("\n## ").find(|part| part.starts_with(title));
+    let part = part.unwrap_or_else(|| panic!("no part {title}"));
+    let place = Place::new("");
+    for name in ["inbox", "idempoll.json"] {
+        let old = place.path(name);
+        let _ = fs::remove_file(&old);
+        let _ = fs::remove_dir(&old);
+    }
+    let bin = place.dir.with_extension("bin");
+    let _ = fs::remove_dir_all(&bin);
+    fs::create_dir(&bin).expect("a directory");
+    std::os::unix::fs::symlink(binary(), bin.join("idempoll")).expect("a link");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let shell = |script: &str| {
+        let mut command = Command::new("sh");
+        command
+            .args(["-e", "-c", script])
+            .current_dir(&place.dir)
+            .env("PATH", format!("{}:{path}", bin.display()))
+            .stdin(Stdio::null());
+        for name in ["IDEMPOLL_CONFIG", "STATE_DIRECTORY", "TMUX"] {
+            command.env_remove(name);
+        }
+        command
+    };
+    let _server = TmuxServer(place.path("state/tmux/agent.sock"));
+    let mut background = Background(Vec::new());
+    let mut compared = 0;
+    for block in part.split("\n```").skip(1).step_by(2) {
+        let (kind, text) = block.split_once('\n').expect("a block");
+        match kind {
+            "sh" => {
+                let output = shell(text).output().expect("a shell");
+                assert!(output.status.success(), "{title}: {text}: {output:?}");
+            }
+            "console" => {
+                for example in format!("\n{text}").split("\n$ ").skip(1) {
+                    let (line, wanted) = example.split_once('\n').unwrap_or((example, ""));
+                    if let Some(line) = line.strip_suffix(" &") {
+                        let mut command = shell(&format!("exec {line}"));
+                        command.stdout(Stdio::null()).stderr(Stdio::null());
+                        let child = command.spawn().expect("a shell");
+                        background.0.push(child);
+                        if line.starts_with("idempoll start") {
+                            place.until("the first cycle is over", || {
+                                !place.status()["next_cycle_at"].is_null()
+                            });
+                        }
+                        continue;
+                    }
+                    let mut said = String::new();
+                    let as_written = |said: &mut String| {
+                        let output = shell(&format!("exec 2>&1; {line}")).output();
+                        *said = String::from_utf8_lossy(&output.expect("a shell").stdout).into();
+                        alike(said, &place.dir) == alike(wanted, &place.dir)
+                    };
+                    let looks = ["cat", "head", "grep", "idempoll s", "tmux"];
+                    let once = line.starts_with("idempoll start")
+                        || !looks.iter().any(|word| line.starts_with(word));
+                    if !as_written(&mut said) && !once {
+                        // What a reader sees a moment later, too.
+                        let deadline = Instant::now() + patience();
+                        while Instant::now() < deadline && !as_written(&mut said) {
+                            std::thread::sleep(Duration::from_millis(50));
+                        }
+                    }
+                    assert_eq!(
+                        alike(&said, &place.dir),
+                        alike(wanted, &place.dir),
+                        "{title}: {line}\n{said}"
+                    );
+                    if line.starts_with("kill ") {
+                        background.settle();
+                    }
+                    compared += usize::from(!wanted.is_empty());
+                }
+            }
+            other => panic!("docs/tutorial.md has a block of the kind {other:?}"),
+        }
+    }
+    assert!(compared >= 3, "{title}: only {compared} compared");
+    let _ = fs::remove_dir_all(&bin);
+}
+
+/// Given an empty directory, when the first part of `docs/tutorial.md` is typed, then each
+/// command says what the page says it does.
+#[test]
+fn the_tutorial_of_a_shell_command_is_real() {
+    typed("A shell command", "sh");
+}
+
+/// The same for the agent in tmux.
+#[test]
+fn the_tutorial_of_an_agent_in_tmux_is_real() {
+    typed("A coding agent in tmux", "tmux");
+}
+
+/// The same for the receiver of webhooks.
+#[test]
+fn the_tutorial_of_a_receiver_of_webhooks_is_real() {
+    typed("A receiver of webhooks", "python3");
+}
+
+/// The program's sources without their tests, with the texts that go over several lines in one.
+fn sources() -> String {
+    let mut all = String::new();
+    let mut todo = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
+    while let Some(path) = todo.pop() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if path.is_dir() && name != "tests" {
+            let entries = fs::read_dir(&path).expect("a room").flatten();
+            todo.extend(entries.map(|e| e.path()));
+        } else if name.ends_with(".rs") && name != "tests.rs" && name != "mistakes.rs" {
+            let text = fs::read_to_string(&path).expect("text");
+            let code = text.split("#[cfg(test)]\nmod tests {").next();
+            for line in code.unwrap_or_default().lines() {
+                let line = line.trim_start();
+                match line.strip_suffix('\\') {
+                    Some(part) => all.push_str(part),
+                    None if line.starts_with("//") => {}
+                    None => {
+                        all.push_str(line);
+                        all.push('\n');
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Given `docs/troubleshooting.md`, when each message it explains is looked for, then the
+/// program has the words to say it.
+#[test]
+fn the_troubleshooting_page_quotes_what_the_program_says() {
+    let sources = sources();
+    let page = page("docs/troubleshooting.md");
+    let messages: Vec<&str> = page
+        .lines()
+        .filter_map(|l| l.strip_prefix("| `")?.split_once("` | "))
+        .map(|(message, _)| message)
+        .collect();
+    assert!(messages.len() > 40, "only {}", messages.len());
+    for message in messages {
+        // What differs from case to case stands between, and a cause behind a colon.
+        for part in message.split('…') {
+            let part = part.trim_matches([' ', ':', '\'', '(', ')', ',', ';']);
+            assert!(
+                part.len() < 3 || sources.contains(part),
+                "nothing says {part:?}, of {message:?}"
+            );
         }
     }
 }

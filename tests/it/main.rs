@@ -39,6 +39,7 @@ mod recorded;
 mod reload;
 mod restarts;
 mod rooms;
+mod shipping;
 mod stopping;
 mod supervision;
 mod surroundings;

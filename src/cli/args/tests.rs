@@ -7,6 +7,15 @@ fn parse(line: &str) -> Result<Args, Error> {
     read(line.split_whitespace().map(OsString::from)).map_err(|(_, e)| e)
 }
 
+fn help_for(word: Option<&str>, form: Form) -> Command {
+    let of = word.and_then(help::verb);
+    Command::Help(Help { of, form })
+}
+
+fn text(word: Option<&str>) -> Command {
+    help_for(word, Form::Text)
+}
+
 fn command(line: &str) -> Command {
     parse(line)
         .unwrap_or_else(|e| panic!("{line}: {e}"))
@@ -133,14 +142,28 @@ fn every_command_is_read_with_its_flags() {
                 path: "--x".into(),
             }),
         ),
-        ("help", Command::Help(None)),
-        ("help stop", Command::Help(help::verb("stop"))),
-        ("--help", Command::Help(None)),
-        ("-h", Command::Help(None)),
-        ("help --help", Command::Help(None)),
-        ("stop --help", Command::Help(help::verb("stop"))),
-        ("show --help", Command::Help(help::verb("show"))),
-        ("--help stop", Command::Help(help::verb("stop"))),
+        ("help", text(None)),
+        ("help stop", text(Some("stop"))),
+        ("--help", text(None)),
+        ("-h", text(None)),
+        ("help --help", text(None)),
+        ("stop --help", text(Some("stop"))),
+        ("show --help", text(Some("show"))),
+        ("--help stop", text(Some("stop"))),
+        ("help --man", help_for(None, Form::Man)),
+        ("help start --man", help_for(Some("start"), Form::Man)),
+        (
+            "help --completions bash",
+            help_for(None, Form::Completions(Shell::Bash)),
+        ),
+        (
+            "help --completions=zsh",
+            help_for(None, Form::Completions(Shell::Zsh)),
+        ),
+        (
+            "help --completions fish",
+            help_for(None, Form::Completions(Shell::Fish)),
+        ),
         ("--version", Command::Version),
         ("-V", Command::Version),
     ] {
@@ -187,6 +210,18 @@ fn what_is_wrong_is_refused_by_name() {
             "unknown flag --onec; did you mean '--once'?",
         ),
         ("start --webhook", "unknown flag --webhook"),
+        (
+            "help --completions csh",
+            "--completions is bash, zsh or fish, not 'csh'",
+        ),
+        (
+            "help --man --completions zsh",
+            "either --man or --completions, not both",
+        ),
+        (
+            "help --completions bash start",
+            "'start' is one word too many",
+        ),
         ("start -x", "unknown flag -x"),
         ("start --watch", "unknown flag --watch"),
         (

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"echo $$ >> begun.log; while [ -e begun.log ] && [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A place whose poller looks once and then rests, so that nothing changes by itself.
 fn resting(script: &str) -> Place {

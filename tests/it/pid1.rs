@@ -17,7 +17,7 @@ const UNSHARE: [&str; 5] = ["-p", "-f", "--mount-proc", "--kill-child", "--"];
 const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"echo $$ >> begun.log; while [ -e begun.log ] && [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A poller whose parent is pid 1 of a namespace; all of it ends with the test.
 struct Container<'a> {

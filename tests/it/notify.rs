@@ -216,6 +216,11 @@ fn c089_a_main_thread_that_hangs_is_noticed() {
     let least = Duration::from_millis(1000) * (few - 2);
     assert!(since.elapsed() >= least, "{few} in {:?}", since.elapsed());
     end(running);
+    // The command outlives its poller, and would wait for ever.
+    place.write("go", "");
+    place.until("the command has ended", || {
+        place.lines("ids.log").len() == 1
+    });
 
     let place = Place::new(LOG);
     let manager = Manager::at(&place);

@@ -62,6 +62,12 @@ fn names(flags: &[Flag]) -> String {
     names.join(" ")
 }
 
+/// The flags of every command after which a value stands, and no command yet.
+fn before_a_value() -> Vec<String> {
+    let takes = GLOBAL.iter().filter(|flag| flag.value.is_some());
+    takes.map(|flag| format!("--{}", flag.long)).collect()
+}
+
 fn bash() -> String {
     let mut values = String::new();
     let mut seen = Vec::new();
@@ -78,11 +84,6 @@ fn bash() -> String {
             bash_of(&value)
         );
     }
-    let takes: Vec<String> = GLOBAL
-        .iter()
-        .filter(|flag| flag.value.is_some())
-        .map(|flag| format!("--{}", flag.long))
-        .collect();
     let mut commands = String::new();
     for verb in VERBS {
         let operands = operand(verb).map_or_else(|| ":".to_string(), |value| bash_of(&value));
@@ -135,7 +136,7 @@ _idempoll() {{
 complete -F _idempoll idempoll
 "#,
         global = names(GLOBAL),
-        takes = takes.join(" | "),
+        takes = before_a_value().join(" | "),
         words = words().join(" "),
     )
 }
@@ -250,11 +251,6 @@ fn fish() -> String {
             let _ = writeln!(lines, "{is} {value}");
         }
     }
-    let takes: Vec<String> = GLOBAL
-        .iter()
-        .filter(|flag| flag.value.is_some())
-        .map(|flag| format!("--{}", flag.long))
-        .collect();
     format!(
         r#"# fish completion of idempoll. Made by: idempoll help --completions fish
 
@@ -284,7 +280,7 @@ end
 
 complete -c idempoll -f
 {lines}"#,
-        takes = takes.join(" "),
+        takes = before_a_value().join(" "),
     )
 }
 

@@ -325,16 +325,23 @@ pub fn usage(verb: &Verb) -> String {
     line
 }
 
+/// A flag as pages name it: `-q, --quiet`, `--config FILE`.
+#[must_use]
+pub fn name(flag: &Flag) -> String {
+    let mut name = match flag.short {
+        Some(short) => format!("-{short}, --{}", flag.long),
+        None => format!("--{}", flag.long),
+    };
+    if let Some(value) = flag.value {
+        name.push(' ');
+        name.push_str(value);
+    }
+    name
+}
+
 fn flags(page: &mut String, flags: &[Flag]) {
     for flag in flags {
-        let mut name = match flag.short {
-            Some(short) => format!("-{short}, --{}", flag.long),
-            None => format!("--{}", flag.long),
-        };
-        if let Some(value) = flag.value {
-            name.push(' ');
-            name.push_str(value);
-        }
+        let name = name(flag);
         let _ = writeln!(page, "  {name:<23} {}", flag.about);
     }
 }

@@ -49,7 +49,7 @@ pub(super) fn program() -> String {
     section(&mut page, "EXAMPLES");
     for verb in VERBS {
         let (line, what) = verb.example;
-        let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(line), escaped(what));
+        entry(&mut page, line, what);
     }
     page
 }
@@ -64,7 +64,7 @@ pub(super) fn command(verb: &Verb) -> String {
     end(&mut page);
     section(&mut page, "EXAMPLE");
     let (line, what) = verb.example;
-    let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(line), escaped(what));
+    entry(&mut page, line, what);
     section(&mut page, "SEE ALSO");
     page.push_str(".BR idempoll (1)\n");
     page
@@ -105,27 +105,25 @@ fn end(page: &mut String) {
     flags(page, GLOBAL);
     section(page, "EXIT STATUS");
     for (code, what) in EXITS {
-        let _ = writeln!(page, ".TP\n.B {code}\n{}", escaped(what));
+        entry(page, &code.to_string(), what);
     }
 }
 
 fn flags(page: &mut String, flags: &[Flag]) {
     for flag in flags {
-        let mut name = match flag.short {
-            Some(short) => format!("-{short}, --{}", flag.long),
-            None => format!("--{}", flag.long),
-        };
-        if let Some(value) = flag.value {
-            let _ = write!(name, " {value}");
-        }
-        let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(&name), escaped(flag.about));
+        entry(page, &help::name(flag), flag.about);
     }
 }
 
 fn list(page: &mut String, rows: &[(&str, &str)]) {
     for (name, what) in rows {
-        let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(name), escaped(what));
+        entry(page, name, what);
     }
+}
+
+/// A name, and what it is.
+fn entry(page: &mut String, name: &str, what: &str) {
+    let _ = writeln!(page, ".TP\n.B {}\n{}", escaped(name), escaped(what));
 }
 
 fn section(page: &mut String, name: &str) {

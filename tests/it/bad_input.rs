@@ -2,7 +2,7 @@
 
 use crate::world::forge::Forge;
 use crate::world::forge::Reply;
-use crate::world::program::{Answer, Place, Running, can_mount, exists, is_root};
+use crate::world::program::{Answer, LOG, Place, Running, can_mount, exists, is_root};
 use idempoll::engine::time::Time;
 use serde_json::{Value, json};
 use std::fs;
@@ -10,9 +10,6 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime};
-
-/// Logs the id of what it was given.
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// An open item with comments of these ids and times.
 fn item(number: u64, comments: &[(u64, String)]) -> Value {

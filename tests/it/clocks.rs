@@ -1,15 +1,13 @@
 //! Clocks that are set, and machines that sleep, under the real program.
 
 use crate::world::forge::{Forge, Reply};
-use crate::world::program::{Place, Running};
+use crate::world::program::{LOG, Place, Running};
 use serde_json::{Value, json};
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// Always fails.
 const FAILING: &str = r#"echo "$IDEMPOLL_ATTEMPT" >> tries.log; exit 1"#;
@@ -52,16 +50,12 @@ impl<'a> Clocks<'a> {
 
     /// Starts a poller that goes by these clocks.
     fn start(&self) -> Running {
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(self.0.path("stderr.log"));
         let mut command = self.0.command(&["start"]);
         command
             .env("LD_PRELOAD", self.0.path("clock_shift.so"))
             .env("CLOCK_SHIFT", self.0.path("shift"))
             .stdout(Stdio::null())
-            .stderr(log.expect("a log"));
+            .stderr(self.0.log());
         let poller = self.0.spawn(&mut command);
         self.0.until_up(&poller);
         poller

@@ -2,7 +2,7 @@
 
 use crate::world::forge::{Forge, Reply};
 use crate::world::github::Repo;
-use crate::world::program::{Answer, Place, exists};
+use crate::world::program::{Answer, LOG, Place, exists};
 use idempoll::engine::time::Time;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -12,9 +12,6 @@ use std::time::{Duration, SystemTime};
 
 /// Appends what it was given, a line each.
 const PAYLOADS: &str = "cat >> payloads.log; echo >> payloads.log";
-
-/// Logs the id of what it was given.
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 fn ids(payloads: &[Value]) -> Vec<&str> {
     let ids = payloads.iter().map(|p| p["delivery_id"].as_str());

@@ -2,7 +2,8 @@
 
 use crate::world::forge::{Forge, Reply};
 use crate::world::program::{
-    Answer, Place, Running, Stranger, binary, children, descriptors, exists, lives, scaled,
+    Answer, GATED, LOG, Place, Running, Stranger, binary, children, descriptors, exists, lives,
+    scaled,
 };
 use crate::world::slowness::Slowness;
 use serde_json::{Value, json};
@@ -11,12 +12,6 @@ use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// Logs the id of what it was given.
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
-
-/// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A place whose poller looks once and then rests, so that nothing changes by itself.
 fn resting(script: &str) -> Place {

@@ -86,11 +86,7 @@ impl<'a> Told<'a> {
 
     fn start_unseen(&self) -> Running {
         let mut command = self.command(&["start"]);
-        let log = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(self.place.path("stderr.log"));
-        command.stdout(Stdio::null()).stderr(log.expect("a log"));
+        command.stdout(Stdio::null()).stderr(self.place.log());
         self.place.spawn(&mut command)
     }
 

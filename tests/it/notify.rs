@@ -2,20 +2,13 @@
 
 use crate::lifecycle::hang;
 use crate::world::forge::{Forge, Reply};
-use crate::world::program::{Answer, Place, Running, exists, patience};
+use crate::world::program::{Answer, GATED, LOG, Place, Running, exists, patience};
 use serde_json::json;
-use std::fs;
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// Logs the id of what it was given.
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
-
-/// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"cat > /dev/null; echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// Why nothing was heard, and may be the next time.
 const NOTHING_YET: [ErrorKind; 3] = [
@@ -52,12 +45,8 @@ impl Manager {
     /// `idempoll start`, told of this manager.
     pub fn start(&self, place: &Place) -> Command {
         let mut command = place.command(&["start"]);
-        let log = fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(place.path("stderr.log"));
         command
-            .stderr(log.expect("a log"))
+            .stderr(place.log())
             .env("NOTIFY_SOCKET", &self.name)
             .env_remove("WATCHDOG_USEC")
             .env_remove("WATCHDOG_PID");

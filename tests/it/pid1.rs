@@ -4,7 +4,7 @@ use crate::exec_world::kill;
 use crate::lifecycle::{a_moment_later, hang, only_what_hangs_is_left};
 use crate::world::forge::{Forge, Reply};
 use crate::world::program::{
-    Answer, Place, Running, can_unshare, children, exists, lives, parent_and_session,
+    Answer, GATED, LOG, Place, Running, can_unshare, children, exists, lives, parent_and_session,
 };
 use serde_json::json;
 use std::fs;
@@ -12,12 +12,6 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const UNSHARE: [&str; 5] = ["-p", "-f", "--mount-proc", "--kill-child", "--"];
-
-/// Logs the id of what it was given.
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
-
-/// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A poller whose parent is pid 1 of a namespace; all of it ends with the test.
 struct Container<'a> {

@@ -2,38 +2,16 @@
 
 use crate::world::program::{Place, scaled, seed};
 use crate::world::sim::Dice;
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// Takes a while, and logs its id when the effect is made.
 const SLOW: &str = r#"cat > /dev/null; sleep 0.$((IDEMPOLL_ATTEMPT % 3 + 1))5; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
-/// Every delivery of `items` with `comments` each reached the command exactly once, in order.
-fn check(place: &Place, items: u64, comments: u64) {
-    let ids = place.lines("ids.log");
-    let mut per: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for id in &ids {
-        let (item, key) = id.split_once('/').expect("a delivery id");
-        per.entry(item).or_default().push(key);
-    }
-    let wanted: Vec<String> = std::iter::once("opened".to_string())
-        .chain((1..=comments).map(|c| format!("comment/{c}")))
-        .collect();
-    assert_eq!(per.len() as u64, items, "{}", place.story());
-    for (item, keys) in per {
-        assert_eq!(keys, wanted, "{item}\n{}", place.story());
-    }
-}
-
 fn wait_for(place: &Place, deliveries: u64) {
     place.until("all is delivered", || {
         place.lines("ids.log").len() as u64 >= deliveries
     });
-    place.until("all is recorded", || {
-        let items = place.run(&["items", "--pending", "--json"]).stdout;
-        serde_json::from_str::<serde_json::Value>(&items)
-            .is_ok_and(|v| v.as_array().is_some_and(Vec::is_empty))
-    });
+    place.until("all is recorded", || place.pending() == 0);
 }
 
 /// Given 50 items with news and a slow command, when the poller is killed at
@@ -63,7 +41,7 @@ fn r6_2_a_hundred_kills_lose_nothing_and_repeat_nothing() {
     let _last = place.start();
     wait_for(&place, items * (comments + 1));
     println!("seed {seed}: {kills} kills, {struck} of them with work in hand");
-    check(&place, items, comments);
+    place.each_came_once(items, comments);
     assert!(
         place.entries("dispatch.failed").is_empty(),
         "{}",
@@ -101,7 +79,7 @@ fn r2_4_two_hundred_stops_and_starts_have_no_effect() {
     place.run(&["stop"]).expect(0);
     assert!(last.ended().success());
     println!("{rounds} stops, the longest took {longest:?}");
-    check(&place, items, comments);
+    place.each_came_once(items, comments);
     for spent in [
         "dispatch.failed",
         "poll.interrupted_delivery",

@@ -1,13 +1,13 @@
 //! The examples in `docs/supervision/`, run as they are but for the program's path: whoever looks after a poller
 //! starts it again after each `SIGKILL`, and nothing is lost by it and nothing comes twice.
 
+use crate::exec_world;
 use crate::notify::Manager;
 use crate::world::program::{
     Place, Running, binary, can_unshare, children, exists, lives, scaled, seed,
 };
 use crate::world::sim::Dice;
 use serde_json::json;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -44,10 +44,6 @@ fn setting<'u>(unit: &'u str, key: &str) -> &'u str {
 
 /// Its environment: what a supervisor would have told of the place.
 fn in_place(place: &Place, command: &mut Command) {
-    let log = fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(place.path("stderr.log"));
     command
         .current_dir(&place.dir)
         .env("IDEMPOLL_CONFIG", place.path("idempoll.json"))
@@ -62,7 +58,7 @@ fn in_place(place: &Place, command: &mut Command) {
         )
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(log.expect("a log"));
+        .stderr(place.log());
 }
 
 /// The pid of the poller at work, once there is one that is not `last`.
@@ -116,19 +112,7 @@ fn all_is_delivered_once(place: &Place, items: u64, mut look: impl FnMut()) {
         look();
         place.lines("ids.log").len() as u64 >= items * (COMMENTS + 1) && place.pending() == 0
     });
-    let ids = place.lines("ids.log");
-    let mut per: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for id in &ids {
-        let (item, key) = id.split_once('/').expect("a delivery id");
-        per.entry(item).or_default().push(key);
-    }
-    let wanted: Vec<String> = std::iter::once("opened".to_string())
-        .chain((1..=COMMENTS).map(|c| format!("comment/{c}")))
-        .collect();
-    assert_eq!(per.len() as u64, items, "{}", place.story());
-    for (item, keys) in per {
-        assert_eq!(keys, wanted, "{item}\n{}", place.story());
-    }
+    place.each_came_once(items, COMMENTS);
     for spent in ["dispatch.failed", "poll.gave_up"] {
         assert!(
             place.entries(spent).is_empty(),
@@ -362,7 +346,7 @@ impl Supervisor<'_> {
                 }
                 if self.down.load(Ordering::SeqCst) && !told {
                     told = true;
-                    signal_it("TERM", child.id());
+                    exec_world::kill("TERM", &child.id().to_string());
                 }
                 std::thread::sleep(Duration::from_millis(2));
             };
@@ -447,13 +431,6 @@ impl Drop for Ends<'_> {
     fn drop(&mut self) {
         self.0.down.store(true, Ordering::SeqCst);
     }
-}
-
-fn signal_it(signal: &str, pid: u32) {
-    let mut kill = Command::new("kill");
-    kill.args(["-s", signal, &pid.to_string()])
-        .stderr(Stdio::null());
-    let _ = kill.status();
 }
 
 /// Given runit's scripts, when the poller is killed twenty times while news come, then nothing is lost and
@@ -597,7 +574,7 @@ fn r6_2_a_container_survives_its_restarts() {
     all_is_delivered_once(&place, kills, || {});
     let interrupted = place.entries("poll.interrupted_delivery").len();
     println!("{kills} kills, {interrupted} deliveries were interrupted");
-    signal_it("TERM", pid1);
+    exec_world::kill("TERM", &pid1.to_string());
     assert_eq!(running.ended().code(), Some(0), "{}", place.story());
     it_is_gone(&place);
 }

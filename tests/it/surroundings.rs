@@ -4,8 +4,8 @@
 use crate::bad_input::Apart;
 use crate::exec_world::kill;
 use crate::world::program::{
-    Answer, Place, Running, binary, can_mount, can_unshare, children, exists, is_root, lives,
-    scaled,
+    Answer, GATED, LOG, Place, Running, binary, can_mount, can_unshare, children, exists, is_root,
+    lives, scaled,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -15,12 +15,6 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-
-/// Logs the id of what it was given.
-const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
-
-/// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// Generous: what is meant is that nothing is waited out.
 const PROMPT: Duration = Duration::from_secs(5);

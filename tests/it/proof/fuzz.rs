@@ -92,7 +92,7 @@ fn cases(name: &str, count: u64, live: impl Fn(&mut Dice) -> Option<String> + Sy
     none(&faults);
 }
 
-fn scenario(name: &str) -> Scenario {
+pub fn scenario(name: &str) -> Scenario {
     ALL.into_iter()
         .find(|s| s.name == name)
         .expect("a scenario")

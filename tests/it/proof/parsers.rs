@@ -2,8 +2,8 @@
 //!
 //! What panics ends the test, which names its seed.
 
-use super::fuzz::{changed, files, torn};
-use super::scene::{ALL, Scene, memory};
+use super::fuzz::{changed, files, scenario, torn};
+use super::scene::{Scene, memory};
 use crate::world::hub::{Hub, New};
 use crate::world::polled::Polled;
 use crate::world::program::{scaled, seed};
@@ -34,8 +34,7 @@ fn begin(name: &str, count: u64) -> (Dice, std::ops::Range<u64>) {
 }
 
 fn scene(name: &str) -> Scene {
-    let scenario = ALL.into_iter().find(|s| s.name == name);
-    Scene::set(scenario.expect("a scenario"), &memory())
+    Scene::set(scenario(name), &memory())
 }
 
 /// Given a config with bytes changed at random, when it is read, then it is accepted, or refused with the file's name (C135).

@@ -2,6 +2,7 @@
 //! that logs what reached it, and processes that are ended by their id.
 
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -19,6 +20,12 @@ pub fn lines(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines().map(str::to_string).collect()
 }
+
+/// A command that logs the id of what it was given.
+pub const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+
+/// The same, but it says that it has begun, and waits until the test says so with a file `go`.
+pub const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A place to run the program in; removed at the end.
 pub struct Place {
@@ -292,17 +299,38 @@ impl Place {
         });
     }
 
-    /// Starts a poller and returns at once.
-    pub fn start_unseen(&self) -> Running {
+    /// Where its pollers' standard error goes: one after the other's.
+    pub fn log(&self) -> fs::File {
         let log = fs::OpenOptions::new()
             .create(true)
             .append(true)
-            .open(self.path("stderr.log"))
-            .expect("a log");
+            .open(self.path("stderr.log"));
+        log.expect("a log")
+    }
+
+    /// Every delivery of `items` with `comments` each reached the command exactly once, in order, by its own log.
+    pub fn each_came_once(&self, items: u64, comments: u64) {
+        let ids = self.lines("ids.log");
+        let mut per: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for id in &ids {
+            let (item, key) = id.split_once('/').expect("a delivery id");
+            per.entry(item).or_default().push(key);
+        }
+        let wanted: Vec<String> = std::iter::once("opened".to_string())
+            .chain((1..=comments).map(|c| format!("comment/{c}")))
+            .collect();
+        assert_eq!(per.len() as u64, items, "{}", self.story());
+        for (item, keys) in per {
+            assert_eq!(keys, wanted, "{item}\n{}", self.story());
+        }
+    }
+
+    /// Starts a poller and returns at once.
+    pub fn start_unseen(&self) -> Running {
         let child = self
             .command(&["start"])
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(self.log())
             .spawn()
             .expect("the program starts");
         Running { child }

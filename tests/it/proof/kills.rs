@@ -1,11 +1,10 @@
 //! The real program, killed or stopped before any of its system calls, or with one of them failing.
 
+use super::failures::failures;
 use super::scene::{ALL, Scene, memory};
 use super::sweep::{May, Sweep, Tries, run, strike, wrong};
 use super::traced::Act;
 use crate::world::program::scaled;
-use crate::world::sim::Dice;
-use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 /// Given a run of each scenario, when the poller is killed before any one of its system calls, then the
@@ -63,64 +62,27 @@ fn r5_stopped_before_any_call_it_goes_on_as_if_it_had_not_been() {
     });
 }
 
-/// How a call can fail that is not the program's own fault.
-fn errors(name: &str) -> &'static [Errno] {
-    match name {
-        "openat" | "open" => &[
-            Errno::EMFILE,
-            Errno::EIO,
-            Errno::ENOSPC,
-            Errno::EROFS,
-            Errno::EINTR,
-        ],
-        "write" | "pwrite64" => &[Errno::ENOSPC, Errno::EIO, Errno::EDQUOT, Errno::EINTR],
-        "fsync" | "syncfs" | "fdatasync" => &[Errno::EIO, Errno::ENOSPC, Errno::EDQUOT],
-        "rename" | "mkdir" | "link" | "ftruncate" => &[Errno::EIO, Errno::ENOSPC, Errno::EROFS],
-        "unlink" | "rmdir" => &[Errno::EIO, Errno::EROFS],
-        "read" | "getdents64" | "pread64" => &[Errno::EIO, Errno::EINTR],
-        "flock" => &[Errno::EINTR, Errno::ENOLCK],
-        "statx" | "fstat" | "newfstatat" | "stat" | "lstat" | "fstatfs" | "statfs" => &[Errno::EIO],
-        "socket" | "pipe2" | "eventfd2" | "fcntl" | "dup" => &[Errno::EMFILE],
-        "clone3" | "clone" => &[Errno::EAGAIN],
-        "connect" => &[Errno::ECONNREFUSED, Errno::EINTR],
-        "sendto" | "recvfrom" => &[Errno::ECONNRESET, Errno::EINTR],
-        "poll" | "ppoll" | "wait4" | "waitid" => &[Errno::EINTR],
-        "pidfd_open" => &[Errno::EMFILE, Errno::ENOSYS],
-        _ => &[],
-    }
-}
-
 /// Given a run of each scenario, when any one of its system calls fails, as calls do on a full, broken or
-/// busy machine, then it does not panic, leaves nothing damaged, and the next ones come to what an
+/// busy machine, in each way it can, then it does not panic, leaves nothing damaged, and the next ones come to what an
 /// undisturbed one does (R3.2, R3.5, R3.6, R6.1, R6.2).
 #[test]
 fn r3_5_failing_at_any_call_it_loses_and_repeats_nothing() {
-    Sweep::new("failing", scaled(50), ALL.into_iter()).go(|wanted, at, what| {
+    Sweep::of_failures(scaled(50), ALL.into_iter()).go(|wanted, at, what| {
         let scene = Scene::set(wanted.scenario, &memory());
-        let mut dice = Dice(at[0].wrapping_mul(0x9e37_79b9) | 1);
-        let which = dice.roll(6);
-        let failed = std::cell::Cell::new(None);
-        let mut wait = at[0];
-        // The first call from there on that can fail.
+        let failed = std::cell::Cell::new(false);
+        // That call, in that way; if it is another one this time, the first from there on that can fail.
         let ended = run(&scene, |call| {
-            let errors = errors(call.name);
-            // A pair of sockets within the machine, as the standard library has for a new process, is not reset.
-            let errors = match call.name {
-                "recvfrom" | "sendto" if !call.is_network() => &[],
-                _ => errors,
-            };
-            if call.number < wait || errors.is_empty() || failed.get().is_some() {
+            if call.number < at[0] || failed.get() {
                 return Act::Go;
             }
-            wait = call.number;
-            let shorten = call.name == "write" && which == 5;
-            let act = match shorten {
-                true => Act::Shorten,
-                false => Act::Fail(errors[which as usize % errors.len()] as i32),
+            let ways = failures(call);
+            let way = at.get(1).map_or(0, |way| *way as usize - 1);
+            let Some(act) = ways.get(way).or(ways.last()) else {
+                return Act::Go;
             };
-            failed.set(Some(act));
+            failed.set(true);
             what.push(format!("{} {act:?}", call.what()));
-            act
+            *act
         });
         if ended.hung {
             return Some("it does not end".to_string());

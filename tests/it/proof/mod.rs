@@ -4,6 +4,7 @@
 //! read its registers, which is written for one kind of machine.
 #![cfg(target_arch = "x86_64")]
 
+mod failures;
 mod fuzz;
 mod kills;
 mod parsers;

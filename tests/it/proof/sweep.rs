@@ -1,5 +1,6 @@
 //! Many points of many scenarios, and what an undisturbed world comes to, to compare with.
 
+use super::failures::failures;
 use super::scene::{Scenario, Scene, memory};
 use super::traced::{self, Act, Call, Ended};
 use crate::world::program::seed;
@@ -17,6 +18,8 @@ pub struct Undisturbed {
     pub scenario: Scenario,
     /// The names of the calls, in their order; the first has number 1.
     pub calls: Vec<&'static str>,
+    /// In how many ways each of them can fail.
+    pub ways: Vec<u64>,
     pub ledger: Value,
 }
 
@@ -79,9 +82,10 @@ impl Tries {
 
 pub fn undisturbed(scenario: Scenario) -> Undisturbed {
     let scene = Scene::set(scenario, &memory());
-    let mut calls = Vec::new();
+    let (mut calls, mut ways) = (Vec::new(), Vec::new());
     let ended = run(&scene, |call| {
         calls.push(call.name);
+        ways.push(failures(call).len() as u64);
         Act::Go
     });
     // A try that failed is made again by the same run only as long as others are under way.
@@ -91,6 +95,7 @@ pub fn undisturbed(scenario: Scenario) -> Undisturbed {
     Undisturbed {
         scenario,
         calls,
+        ways,
         ledger: scene.ledger(),
     }
 }
@@ -222,12 +227,35 @@ pub struct Sweep {
 }
 
 impl Sweep {
-    /// Points of one call each, spread evenly over the calls of each scenario: of those
-    /// with tmux a tenth as many, since they take ten times as long.
+    /// Points of one call each, spread evenly over the calls of each scenario, and over and over again
+    /// once each was tried.
     pub fn new(
         name: &'static str,
         points: u64,
         scenarios: impl Iterator<Item = Scenario>,
+    ) -> Sweep {
+        Sweep::over(name, points, u64::MAX, scenarios, |u| {
+            (1..=u.calls.len() as u64).map(|at| vec![at]).collect()
+        })
+    }
+
+    /// Points of one call and one way in which it fails, each at most once.
+    pub fn of_failures(points: u64, scenarios: impl Iterator<Item = Scenario>) -> Sweep {
+        Sweep::over("failing", points, 1, scenarios, |u| {
+            let calls = (1..).zip(&u.ways);
+            let each = calls.flat_map(|(at, ways)| (1..=*ways).map(move |way| vec![at, way]));
+            each.collect()
+        })
+    }
+
+    /// Spreads so many points over what `all` says can be hit, each at most so many times; scenarios with tmux
+    /// get a tenth as many, since they take ten times as long.
+    fn over(
+        name: &'static str,
+        points: u64,
+        times: u64,
+        scenarios: impl Iterator<Item = Scenario>,
+        all: impl Fn(&Undisturbed) -> Vec<Vec<u64>>,
     ) -> Sweep {
         let first = seed();
         println!("{name}: IDEMPOLL_SEED={first}");
@@ -252,13 +280,17 @@ impl Sweep {
                 }
                 continue;
             }
-            let share = (points * weight(u) / weights).max(1);
-            let calls = u.calls.len() as u64;
-            let from = sweep.dice.roll(calls);
+            let all = all(u);
+            let count = all.len() as u64;
+            let share = (points * weight(u) / weights).clamp(1, count.saturating_mul(times));
+            let from = sweep.dice.roll(count);
             for k in 0..share {
-                // Over and over again once each was tried.
-                let at = 1 + (from + k * calls.max(share) / share) % calls;
-                sweep.points.push((n, vec![at]));
+                let at = (from + k * count.max(share) / share) % count;
+                let at = usize::try_from(at).expect("small");
+                sweep.points.push((n, all[at].clone()));
+            }
+            if times == 1 {
+                println!("{name}: {share} of {count} in {}", u.scenario.name);
             }
         }
         sweep

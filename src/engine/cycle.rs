@@ -415,6 +415,7 @@ impl Engine {
     }
 
     fn loaded(&mut self, now: Time, slug: Slug, found: Found) {
+        // A file that claims to be from the future would have all that is said until then count as seen.
         let mut aside = None;
         let damaged = matches!(found, Found::Damaged { .. } | Found::SetAside { .. })
             && !mutant::is("damaged-is-first-sight");
@@ -422,6 +423,7 @@ impl Engine {
             Found::Record(record) => Some(*record),
             Found::Nothing => None,
             Found::Damaged { reason, modified } => {
+                let modified = modified.min(now);
                 aside = Some(
                     Entry::new(now, "record.set_aside")
                         .with("record", slug.to_string())
@@ -430,7 +432,7 @@ impl Engine {
                 let stand_in = self.instead_of_damaged(&slug, modified);
                 stand_in.filter(|_| !mutant::is("damaged-is-first-sight"))
             }
-            Found::SetAside { modified } => self.instead_of_damaged(&slug, modified),
+            Found::SetAside { modified } => self.instead_of_damaged(&slug, modified.min(now)),
             Found::Unreadable { reason } => {
                 self.skip(&slug);
                 self.give_up_place(&slug);

@@ -4,16 +4,18 @@ use super::access::Policy;
 use super::cycle::Engine;
 use super::delivery::{Outcome, Slug};
 use super::feed::Feed;
-use super::item::{Author, Item, ItemRef, Kind, Sighting, State};
+use super::item::{Author, Channel, Comment, Details, Item, ItemRef, Kind, Sighting, State};
 use super::listing::{Complete, Coverage, Cut, Heard, Listing};
 use super::plan::Rules;
 use super::record::Record;
 use super::saving::Unsaved;
-use super::step::{Fact, FeedSetup, Found, Setup, Step};
+use super::step::{Fact, FeedSetup, Found, Setup, Step, Totals};
 use super::time::Time;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
+
+mod saving;
 
 const NOW: Time = Time(1_700_000_000_000);
 
@@ -63,6 +65,14 @@ fn setup(version: &str) -> Setup {
     }
 }
 
+fn octocat() -> Author {
+    Author {
+        login: Some("octocat".into()),
+        association: None,
+        bot: false,
+    }
+}
+
 fn sighting(number: u64) -> Heard {
     Heard::Sighting(Box::new(Sighting {
         item: Item {
@@ -73,11 +83,7 @@ fn sighting(number: u64) -> Heard {
             kind: Kind::Issue,
             title: "t".into(),
             body: String::new(),
-            author: Author {
-                login: Some("octocat".into()),
-                association: None,
-                bot: false,
-            },
+            author: octocat(),
             state: State::Open,
             labels: vec![],
             created_at: Some(NOW),
@@ -91,6 +97,19 @@ fn sighting(number: u64) -> Heard {
         },
         comments: vec![],
     }))
+}
+
+fn comment(created_at: Time) -> Comment {
+    Comment {
+        channel: Channel::Comment,
+        id: "1".into(),
+        author: octocat(),
+        body: "go".into(),
+        created_at,
+        url: None,
+        details: Details::default(),
+        upstream: None,
+    }
 }
 
 fn complete(cursor: u64) -> Fact {
@@ -112,6 +131,7 @@ struct Store {
     stubborn: Option<Slug>,
     damaged: Option<Slug>,
     unreadable: Option<Slug>,
+    flushes: usize,
 }
 
 /// Nothing stored, and an engine that has not begun.
@@ -173,7 +193,10 @@ impl Store {
                     }
                     Fact::Saved { slug }
                 }
-                Step::Flush => Fact::Flushed,
+                Step::Flush => {
+                    self.flushes += 1;
+                    Fact::Flushed
+                }
                 Step::SaveFeed(_) => {
                     self.feed = engine.feed_to_save().cloned();
                     done.push("save feed".into());
@@ -609,6 +632,28 @@ fn r3_6_a_damaged_record_is_set_aside_and_never_a_first_sight() {
     engine.leave();
 }
 
+/// Given a damaged record whose file is dated in the future, as one written while the clock ran ahead, when something
+/// is said of its item, then that is delivered (C023, C111).
+#[test]
+fn c111_a_damaged_record_from_the_future_swallows_nothing() {
+    let now = NOW.minus(Duration::from_secs(86_400));
+    let (mut store, mut engine) = fresh();
+    store.damaged = Some(slug(1));
+    engine.on(now, Fact::CycleDue);
+    store.drive(&mut engine, now);
+    let mut said = sighting(1);
+    if let Heard::Sighting(sighting) = &mut said {
+        sighting
+            .comments
+            .push(comment(now.plus(Duration::from_secs(60))));
+    }
+    engine.on(now, Fact::Heard(said));
+    let done = store.drive(&mut engine, now);
+    let delivered = "deliver dir:in#1/comment/1 try 1".to_string();
+    assert!(done.contains(&delivered), "{done:?}");
+    engine.leave();
+}
+
 /// Given a record that cannot be read, when its item is listed, then the item is
 /// skipped, and the cursor stays so that it is listed again (C114).
 #[test]
@@ -759,4 +804,79 @@ fn r6_7_given_up_deliveries_come_back_when_asked_for_and_with_a_newer_version() 
         ]
     );
     newer.leave();
+}
+
+/// Given a listing, when something it said is not dealt with yet, then it is not listened to.
+#[test]
+fn a_listing_is_heard_one_word_at_a_time() {
+    let (mut store, mut engine) = listing();
+    assert!(!fresh().1.listens() && engine.listens());
+    engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
+    assert!(!engine.listens(), "the watch is to be saved");
+    store.drive(&mut engine, NOW);
+    assert!(engine.listens());
+    engine.on(NOW, sighting_fact(1));
+    assert!(!engine.listens(), "an item is to be judged");
+    store.drive(&mut engine, NOW);
+    assert!(engine.listens());
+    engine.on(NOW, complete(7));
+    assert!(!engine.listens(), "it is over");
+    store.drive(&mut engine, NOW);
+    engine.leave();
+}
+
+/// Given a cycle under way, or a stop, when a cycle is due, then none begins (R4.1, R5.1).
+#[test]
+fn no_cycle_begins_beside_another_or_in_a_stop() {
+    let (mut store, mut engine) = listing();
+    engine.on(NOW, Fact::CycleDue);
+    assert!(store.drive(&mut engine, NOW).is_empty());
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, Fact::StopAsked);
+    engine.on(NOW, Fact::CycleDue);
+    assert!(store.drive(&mut engine, NOW).is_empty());
+    assert!(engine.is_quiet());
+    engine.leave();
+}
+
+/// Given `--once` and a delivery that goes on after the last listing, then the cycle has come to all feeds.
+#[test]
+fn r6_4_a_cycle_that_waits_for_deliveries_kept_no_feed_from_its_turn() {
+    let mut once = setup("1.0.0");
+    once.once = true;
+    once.feeds.push(FeedSetup {
+        slug: Slug::feed("other", None, None),
+        ..once.feeds[0].clone()
+    });
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(once, vec![None, None], vec![]),
+    );
+    let at = |engine: &Engine| engine.goes_on_with().map(Slug::as_str).map(str::to_string);
+    engine.go_on_with("other");
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    assert_eq!(at(&engine).as_deref(), Some("other"), "it is under way");
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert_eq!(at(&engine), None, "the next one is the first");
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert!(engine.is_cycling() && engine.in_flight() == 1);
+    assert_eq!(engine.kept_from(), None);
+    engine.leave();
+}
+
+#[test]
+fn all_kinds_of_deliveries_count() {
+    let totals = Totals {
+        opened: 2,
+        comments: 3,
+        closed: 5,
+        ..Totals::default()
+    };
+    assert_eq!(totals.delivered(), 10);
 }

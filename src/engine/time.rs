@@ -175,6 +175,13 @@ mod tests {
     }
 
     #[test]
+    fn the_system_has_the_same_time() {
+        let second = UNIX_EPOCH + Duration::from_secs(1);
+        assert_eq!(SystemTime::from(Time(1000)), second);
+        assert_eq!(Time::from(second), Time(1000));
+    }
+
+    #[test]
     fn the_far_future_still_prints() {
         assert!(Time(u64::MAX).to_string().starts_with("9999-12-31"));
     }

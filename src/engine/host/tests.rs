@@ -506,3 +506,41 @@ fn a_start_takes_figures_from_what_was_shown_and_cool_downs_from_disk() {
         }
     );
 }
+
+/// To the millisecond: a time that has come holds nobody up any more.
+#[test]
+fn a_time_that_has_come_is_past() {
+    let ms = Duration::from_millis(1);
+    let known = Host {
+        not_before: Some(NOW),
+        next_listing_at: Some(NOW),
+        ..host()
+    };
+    let longest = NOW.plus(LONGEST_WAIT);
+    assert!(host().is_over(NOW) && !known.is_over(NOW));
+    assert!(!known.is_over(longest) && known.is_over(longest.plus(ms)));
+    assert!(known.stands(NOW.minus(ms)) && !known.stands(NOW) && !host().stands(Time::ZERO));
+    let with = ("forge".to_string(), "a".to_string());
+    let mut hosts = Hosts::default();
+    assert!(!hosts.spares(&with, NOW), "of which nothing is known");
+    hosts.remember(known);
+    assert!(hosts.spares(&with, NOW.minus(ms)) && !hosts.spares(&with, NOW));
+}
+
+/// C010. Given a tracker that asked to wait, when it answers as ever, then the wait is over; an answer that still
+/// refuses, without a time, leaves it as it is.
+#[test]
+fn c010_only_an_answer_ends_a_wait() {
+    let mut hosts = Hosts::default();
+    let not_before = |told: Option<Host>| told.expect("something to save").not_before;
+    assert_eq!(
+        not_before(hosts.told(NOW, &too_many(120))),
+        Some(minutes(2))
+    );
+    let refused = Budget {
+        throttled: 2,
+        ..well(1, 4889)
+    };
+    assert_eq!(not_before(hosts.told(NOW, &refused)), Some(minutes(2)));
+    assert_eq!(not_before(hosts.told(NOW, &well(1, 4888))), None);
+}

@@ -6,6 +6,8 @@ use crate::engine::delivery::Outcome;
 use crate::engine::item::{Channel, Comment, Details, Kind};
 use std::time::Duration;
 
+mod edges;
+
 const WATCHED: Time = Time(1_000_000);
 const NOW: Time = Time(9_000_000);
 

@@ -213,6 +213,18 @@ mod tests {
         assert_eq!(ledger.load_feed(&slug), Ok(None));
     }
 
+    /// Given a feed watched since an earlier start, when it is saved, then its watch file is left as it is.
+    #[test]
+    fn a_watch_file_is_written_once() {
+        let dir = Dir::new();
+        let (slug, feed) = feed();
+        open(&dir).save_feed(&slug, &feed).expect("saved");
+        let mut ledger = open(&dir);
+        trace::start(Break::Never);
+        ledger.save_feed(&slug, &feed).expect("saved");
+        assert_eq!(trace::syncs(&trace::stop()), 2);
+    }
+
     /// Given a watch file that is lost, then the next start's first save brings it back.
     #[test]
     fn a_lost_watch_file_is_written_again() {

@@ -12,6 +12,7 @@ use crate::engine::entry::Entry;
 use crate::engine::time::Time;
 use crate::error::Error;
 use crate::os::file::{open_append, open_regular};
+use crate::os::uninterrupted;
 use std::collections::{HashSet, VecDeque};
 use std::fs::{File, Metadata};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
@@ -93,12 +94,7 @@ impl Journal {
                 line.insert(0, b'\n');
             }
         }
-        let written = loop {
-            match file.write(&line) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                done => break done?,
-            }
-        };
+        let written = uninterrupted(|| file.write(&line))?;
         self.file = Some(file);
         if written < line.len() {
             // The rest would not come right behind it when others append too.
@@ -341,6 +337,30 @@ mod tests {
         assert!(first.starts_with(
             r#"{"ts":"2026-08-05T10:00:00.000Z","level":"warn","type":"dispatch.failed","n":0}"#
         ));
+    }
+
+    /// Given a log last written in the very moment from which on it is read, then it is read; and a file that has two
+    /// names, as in the middle of a rotation, is read once.
+    #[test]
+    fn no_file_is_left_out_or_read_twice() {
+        let dir = Dir::new();
+        let (mut journal, path) = start(&dir);
+        journal.append(&entry(0)).expect("appended");
+        let file = File::options().write(true).open(&path).expect("open");
+        file.set_modified(entry(0).ts.into()).expect("set");
+        assert_eq!(read(&dir.layout(), Some(entry(0).ts)).count(), 1);
+        std::fs::hard_link(&path, dir.layout().log(1)).expect("linked");
+        assert_eq!(read(&dir.layout(), None).count(), 1);
+        assert_eq!(read(&dir.layout(), Some(entry(0).ts)).count(), 1);
+    }
+
+    /// Given an entry longer than a log may be, then an empty one is not rotated for it.
+    #[test]
+    fn an_empty_log_is_not_rotated() {
+        let dir = Dir::new();
+        drop(start(&dir));
+        journal(&dir, 10).append(&entry(0)).expect("appended");
+        assert!(dir.layout().log(0).exists() && !dir.layout().log(1).exists());
     }
 
     /// Given a log that was truncated, renamed, removed, or ends in half a

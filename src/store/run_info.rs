@@ -326,4 +326,21 @@ mod tests {
         Ledger::open(Layout::new(dir)).expect("it opens");
         assert_eq!(temps(dir).len(), 0);
     }
+
+    /// The room a file has is that of its blocks, all of it.
+    #[test]
+    fn a_file_is_written_in_place_up_to_the_end_of_its_blocks() {
+        let dir = Dir::new();
+        let path = dir.path().join("run.json");
+        fs::write(&path, [b' '; 5000]).expect("written");
+        fs::File::open(&path)
+            .and_then(|f| f.sync_all())
+            .expect("its blocks are there");
+        let room = fs::metadata(&path).expect("there").blocks() as usize * 512;
+        assert!(room >= 5000);
+        overwrite(&path, &vec![b'x'; room]).expect("it fits");
+        assert_eq!(fs::read(&path).expect("there"), vec![b'x'; room]);
+        assert!(overwrite(&path, &vec![b'y'; room + 1]).is_err());
+        assert_eq!(fs::read(&path).expect("there")[0], b'x');
+    }
 }

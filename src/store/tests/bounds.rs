@@ -101,6 +101,64 @@ fn an_event_before_or_between_blocks_is_kept() {
     }
 }
 
+/// Given events on both sides of a block, when they are sealed, then no new block reaches over the old one.
+#[test]
+fn no_block_reaches_over_another() {
+    let dir = Dir::new();
+    let (slug, _) = saved(&dir, &[2; 150]);
+    let mut ledger = open(&dir);
+    let mut record = ledger.load(&slug).expect("it loads").expect("there");
+    let back: Vec<(u64, Event)> = [61, 62, 63]
+        .map(|seq| (seq, record.events[&seq].clone()))
+        .into();
+    for seq in 0..64 {
+        record.events.remove(&seq);
+        for queue in record.sinks.values_mut() {
+            queue.pending.remove(&seq);
+        }
+    }
+    ledger.save(&slug, &mut record).expect("saved");
+    for (seq, event) in back {
+        record.events.insert(seq, event);
+        for queue in record.sinks.values_mut() {
+            queue.pending.insert(seq);
+        }
+    }
+    for id in 150..210 {
+        add_pending(&mut record, id, "{}");
+    }
+    ledger.save(&slug, &mut record).expect("saved");
+    let blocks = record.stored.event_blocks.iter();
+    let blocks: Vec<(u64, u64)> = blocks.map(|(f, l)| (*f, *l)).collect();
+    assert_eq!(blocks, [(61, 63), (64, 127), (128, 133), (134, 193)]);
+    assert_eq!(bare(&reload(&dir, &slug)), bare(&record));
+}
+
+/// Given events in blocks that are all resolved, when that is saved, then their files are gone.
+#[test]
+fn a_block_goes_with_its_events() {
+    let dir = Dir::new();
+    let (slug, _) = saved(&dir, &[2; 150]);
+    let mut ledger = open(&dir);
+    let mut record = ledger.load(&slug).expect("it loads").expect("there");
+    let blocks = || {
+        let files = files(&dir.layout().items()).into_keys();
+        let blocks = files.filter(|path| path.to_string_lossy().contains("events-"));
+        blocks.count()
+    };
+    assert_eq!(blocks(), 3);
+    for _ in 0..64 {
+        resolve_first(&mut record);
+    }
+    ledger.save(&slug, &mut record).expect("saved");
+    assert_eq!(blocks(), 2);
+    while !record.events.is_empty() {
+        resolve_first(&mut record);
+    }
+    ledger.save(&slug, &mut record).expect("saved");
+    assert_eq!(blocks(), 0);
+}
+
 /// Given several records that need blocks for the first time, when they are saved together, then their directories are durable before
 /// any head that leads to them is visible.
 #[test]

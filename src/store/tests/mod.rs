@@ -5,6 +5,7 @@ mod any_record;
 mod bounds;
 mod crashes;
 mod damage;
+mod files;
 mod growth;
 mod records;
 

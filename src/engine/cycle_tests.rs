@@ -3,19 +3,21 @@
 use super::access::Policy;
 use super::cycle::Engine;
 use super::delivery::{Outcome, Slug};
+use super::entry::Entry;
 use super::feed::Feed;
 use super::item::{Author, Channel, Comment, Details, Item, ItemRef, Kind, Sighting, State};
 use super::listing::{Complete, Coverage, Cut, Heard, Listing};
 use super::plan::Rules;
-use super::record::Record;
+use super::record::{Record, Standing};
 use super::saving::Unsaved;
-use super::step::{Fact, FeedSetup, Found, Setup, Step, Totals};
+use super::step::{Fact, FeedSetup, Found, Setup, Step, Summary, Totals};
 use super::time::Time;
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 mod saving;
+mod telling;
 
 const NOW: Time = Time(1_700_000_000_000);
 
@@ -132,6 +134,10 @@ struct Store {
     damaged: Option<Slug>,
     unreadable: Option<Slug>,
     flushes: usize,
+    flush_fails: bool,
+    loads: usize,
+    logged: Vec<Entry>,
+    ended: Vec<Summary>,
 }
 
 /// Nothing stored, and an engine that has not begun.
@@ -159,6 +165,7 @@ impl Store {
             };
             let fact = match step {
                 Step::Load(slug) => {
+                    self.loads += 1;
                     let found = match self.records.get(&slug) {
                         _ if self.damaged.as_ref() == Some(&slug) => Found::Damaged {
                             reason: "cut".into(),
@@ -182,7 +189,7 @@ impl Store {
                     done.push("refused".into());
                     refused(Unsaved::Feed)
                 }
-                Step::Flush if self.failing => {
+                Step::Flush if self.failing || self.flush_fails => {
                     done.push("refused".into());
                     refused(Unsaved::Batch)
                 }
@@ -212,7 +219,8 @@ impl Store {
                     continue;
                 }
                 Step::Log(e) => {
-                    done.push(e.kind);
+                    done.push(e.kind.clone());
+                    self.logged.push(e);
                     continue;
                 }
                 Step::List { .. } => {
@@ -228,6 +236,7 @@ impl Store {
                         "cycle of {} failed {} interrupted {}",
                         s.items, s.failed_feeds, s.interrupted
                     ));
+                    self.ended.push(s);
                     continue;
                 }
                 other => panic!("{other:?}"),
@@ -804,79 +813,4 @@ fn r6_7_given_up_deliveries_come_back_when_asked_for_and_with_a_newer_version() 
         ]
     );
     newer.leave();
-}
-
-/// Given a listing, when something it said is not dealt with yet, then it is not listened to.
-#[test]
-fn a_listing_is_heard_one_word_at_a_time() {
-    let (mut store, mut engine) = listing();
-    assert!(!fresh().1.listens() && engine.listens());
-    engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
-    assert!(!engine.listens(), "the watch is to be saved");
-    store.drive(&mut engine, NOW);
-    assert!(engine.listens());
-    engine.on(NOW, sighting_fact(1));
-    assert!(!engine.listens(), "an item is to be judged");
-    store.drive(&mut engine, NOW);
-    assert!(engine.listens());
-    engine.on(NOW, complete(7));
-    assert!(!engine.listens(), "it is over");
-    store.drive(&mut engine, NOW);
-    engine.leave();
-}
-
-/// Given a cycle under way, or a stop, when a cycle is due, then none begins (R4.1, R5.1).
-#[test]
-fn no_cycle_begins_beside_another_or_in_a_stop() {
-    let (mut store, mut engine) = listing();
-    engine.on(NOW, Fact::CycleDue);
-    assert!(store.drive(&mut engine, NOW).is_empty());
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, Fact::StopAsked);
-    engine.on(NOW, Fact::CycleDue);
-    assert!(store.drive(&mut engine, NOW).is_empty());
-    assert!(engine.is_quiet());
-    engine.leave();
-}
-
-/// Given `--once` and a delivery that goes on after the last listing, then the cycle has come to all feeds.
-#[test]
-fn r6_4_a_cycle_that_waits_for_deliveries_kept_no_feed_from_its_turn() {
-    let mut once = setup("1.0.0");
-    once.once = true;
-    once.feeds.push(FeedSetup {
-        slug: Slug::feed("other", None, None),
-        ..once.feeds[0].clone()
-    });
-    let (mut store, mut engine) = (
-        Store::default(),
-        Engine::new(once, vec![None, None], vec![]),
-    );
-    let at = |engine: &Engine| engine.goes_on_with().map(Slug::as_str).map(str::to_string);
-    engine.go_on_with("other");
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    assert_eq!(at(&engine).as_deref(), Some("other"), "it is under way");
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
-    assert_eq!(at(&engine), None, "the next one is the first");
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
-    assert!(engine.is_cycling() && engine.in_flight() == 1);
-    assert_eq!(engine.kept_from(), None);
-    engine.leave();
-}
-
-#[test]
-fn all_kinds_of_deliveries_count() {
-    let totals = Totals {
-        opened: 2,
-        comments: 3,
-        closed: 5,
-        ..Totals::default()
-    };
-    assert_eq!(totals.delivered(), 10);
 }

@@ -115,3 +115,28 @@ fn what_is_done_with_is_let_go_and_flushed_once() {
     assert!(engine.is_quiet());
     engine.leave();
 }
+
+/// Given records that were to be made durable with the cursor, when that fails, then the cursor stays, and the next
+/// listing makes up for it (R3.4).
+#[test]
+fn r3_4_a_flush_that_fails_holds_the_cursor_back() {
+    let (mut store, mut engine) = listing();
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, settled(1, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    store.flush_fails = true;
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    let cursor = |store: &Store| store.feed.as_ref().and_then(|f| f.cursor.clone());
+    assert!(!engine.is_cycling() && cursor(&store).is_none());
+    store.flush_fails = false;
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert_eq!(cursor(&store), Some(json!(7)));
+    engine.leave();
+}

@@ -1,0 +1,180 @@
+//! When a listing is heard, when a cycle begins, and what is told of one.
+
+use super::*;
+
+/// Given a listing, when something it said is not dealt with yet, then it is not listened to.
+#[test]
+fn a_listing_is_heard_one_word_at_a_time() {
+    let (mut store, mut engine) = listing();
+    assert!(!fresh().1.listens() && engine.listens());
+    engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
+    assert!(!engine.listens(), "the watch is to be saved");
+    store.drive(&mut engine, NOW);
+    assert!(engine.listens());
+    engine.on(NOW, sighting_fact(1));
+    assert!(!engine.listens(), "an item is to be judged");
+    store.drive(&mut engine, NOW);
+    assert!(engine.listens());
+    engine.on(NOW, complete(7));
+    assert!(!engine.listens(), "it is over");
+    store.drive(&mut engine, NOW);
+    engine.leave();
+}
+
+/// Given a cycle under way, or a stop, when a cycle is due, then none begins (R4.1, R5.1).
+#[test]
+fn no_cycle_begins_beside_another_or_in_a_stop() {
+    let (mut store, mut engine) = listing();
+    engine.on(NOW, Fact::CycleDue);
+    assert!(store.drive(&mut engine, NOW).is_empty());
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, Fact::StopAsked);
+    engine.on(NOW, Fact::CycleDue);
+    assert!(store.drive(&mut engine, NOW).is_empty());
+    assert!(engine.is_quiet());
+    engine.leave();
+}
+
+/// Given `--once` and a delivery that goes on after the last listing, then the cycle has come to all feeds.
+#[test]
+fn r6_4_a_cycle_that_waits_for_deliveries_kept_no_feed_from_its_turn() {
+    let mut once = setup("1.0.0");
+    once.once = true;
+    once.feeds.push(FeedSetup {
+        slug: Slug::feed("other", None, None),
+        ..once.feeds[0].clone()
+    });
+    let (mut store, mut engine) = (
+        Store::default(),
+        Engine::new(once, vec![None, None], vec![]),
+    );
+    let at = |engine: &Engine| engine.goes_on_with().map(Slug::as_str).map(str::to_string);
+    engine.go_on_with("other");
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    assert_eq!(at(&engine).as_deref(), Some("other"), "it is under way");
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert_eq!(at(&engine), None, "the next one is the first");
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    assert!(engine.is_cycling() && engine.in_flight() == 1);
+    assert_eq!(engine.kept_from(), None);
+    engine.leave();
+}
+
+/// Given deliveries in one cycle and others in the next, then each cycle tells of its own.
+#[test]
+fn each_cycle_counts_its_own_deliveries() {
+    let (mut store, mut engine) = listing();
+    let mut all = sighting(1);
+    if let Heard::Sighting(sighting) = &mut all {
+        sighting.comments.push(comment(NOW));
+        sighting.item.state = State::Closed;
+        sighting.item.closed_at = Some(NOW);
+    }
+    engine.on(NOW, Fact::Heard(all));
+    store.drive(&mut engine, NOW);
+    for _ in 0..3 {
+        engine.on(NOW, settled(1, Outcome::Delivered));
+        store.drive(&mut engine, NOW);
+    }
+    engine.on(NOW, sighting_fact(2));
+    store.drive(&mut engine, NOW);
+    let reason = "exit code 1".into();
+    engine.on(NOW, settled(2, Outcome::Failed { reason }));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, sighting_fact(3));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, settled(3, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(8));
+    store.drive(&mut engine, NOW);
+    let told = store.logged.iter().filter(|e| e.kind == "poll.cycle");
+    let told: Vec<[u64; 4]> = told
+        .map(|e| {
+            ["opened", "comments", "closed", "failed"]
+                .map(|word| e.fields[word].as_u64().expect("a number"))
+        })
+        .collect();
+    assert_eq!(told, [[1, 1, 1, 1], [1, 0, 0, 0]]);
+    let ended: Vec<_> = store
+        .ended
+        .iter()
+        .map(|s| (s.delivered, s.failed))
+        .collect();
+    assert_eq!(ended, [(3, 1), (1, 0)]);
+    engine.leave();
+}
+
+/// Given a listing that looks for what was missed, when some of it is known already, then the log names what was not.
+#[test]
+fn r4_2_what_was_missed_is_named() {
+    let (mut store, mut engine) = listing();
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, settled(1, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    for heard in [Heard::Again, sighting(1), sighting(2)] {
+        engine.on(NOW, Fact::Heard(heard));
+        store.drive(&mut engine, NOW);
+    }
+    engine.on(NOW, complete(8));
+    store.drive(&mut engine, NOW);
+    let missed = store.logged.iter().find(|e| e.kind == "poll.missed");
+    let missed = &missed.expect("it is told").fields;
+    assert_eq!(missed["events"], 1);
+    assert_eq!(missed["ref"], "dir:in#2");
+    assert_eq!(engine.totals().missed, 1);
+    engine.on(NOW, settled(2, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    engine.leave();
+}
+
+/// R4.2: the record of an item that went while something of it waits is not read again to judge its end.
+#[test]
+fn what_is_held_is_not_read_again() {
+    let (mut store, mut engine) = listing();
+    let gone = |number: u64| {
+        Fact::Listed(Listing::Complete(Complete {
+            cursor: json!(number),
+            coverage: Coverage::Changes { missing: vec![1] },
+        }))
+    };
+    engine.on(NOW, sighting_fact(1));
+    store.drive(&mut engine, NOW);
+    let loads = store.loads;
+    for cursor in 7..9 {
+        engine.on(NOW, gone(cursor));
+        store.drive(&mut engine, NOW);
+        engine.on(NOW, Fact::CycleDue);
+        store.drive(&mut engine, NOW);
+    }
+    engine.on(NOW, gone(9));
+    store.drive(&mut engine, NOW);
+    assert_eq!(store.records[&slug(1)].standing, Standing::Gone);
+    assert_eq!(store.loads, loads);
+    engine.leave();
+}
+
+#[test]
+fn all_kinds_of_deliveries_count() {
+    let totals = Totals {
+        opened: 2,
+        comments: 3,
+        closed: 5,
+        ..Totals::default()
+    };
+    assert_eq!(totals.delivered(), 10);
+}

@@ -16,6 +16,7 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+mod parking;
 mod saving;
 mod telling;
 

@@ -83,6 +83,7 @@ mod tests {
     fn r6_1_events_stand_in_upstream_order() {
         let wanted = [
             event("opened", EventKind::Opened, 0),
+            event("comment/1", EventKind::Comment, 0),
             event("comment/9", EventKind::Comment, 5),
             event("comment/10", EventKind::Comment, 5),
             event("comment/10a", EventKind::Comment, 5),
@@ -90,7 +91,7 @@ mod tests {
             event("opened/2", EventKind::Reopened, 5),
             event("closed/2", EventKind::Closed, 5),
             event("opened/10", EventKind::Reopened, 5),
-            event("comment/1", EventKind::Comment, 6),
+            event("comment/2", EventKind::Comment, 6),
         ];
         let mut shuffled = wanted.to_vec();
         shuffled.reverse();

@@ -497,4 +497,23 @@ mod tests {
             assert!(dir.path().join(name).exists(), "{name}");
         }
     }
+
+    /// Given a draft, when it gets a name, then it has it, asked once or twice; a name that another file has it does not get,
+    /// and where there can be none that is an error.
+    #[test]
+    fn a_name_is_given_once() {
+        let dir = Dir::new();
+        let [ours, theirs] = ["1", "2"].map(|n| dir.path().join(n));
+        let draft = Draft::new(dir.path(), b"x").expect("written");
+        assert!(draft.publish(&ours).expect("linked"));
+        assert!(draft.publish(&ours).expect("it has it already"));
+        std::fs::write(&theirs, "y").expect("written");
+        assert!(!draft.publish(&theirs).expect("taken"));
+        assert_eq!(std::fs::read(&theirs).expect("there"), b"y");
+        let nowhere = draft.publish(&dir.path().join("missing/1"));
+        assert_eq!(
+            nowhere.expect_err("no directory").kind(),
+            io::ErrorKind::NotFound
+        );
+    }
 }

@@ -87,6 +87,7 @@ fn each_cycle_counts_its_own_deliveries() {
     let reason = "exit code 1".into();
     engine.on(NOW, settled(2, Outcome::Failed { reason }));
     store.drive(&mut engine, NOW);
+    assert_eq!(store.records[&slug(1)].delivered(), 3);
     engine.on(NOW, complete(7));
     store.drive(&mut engine, NOW);
     engine.on(NOW, Fact::CycleDue);

@@ -544,3 +544,18 @@ fn c010_only_an_answer_ends_a_wait() {
     assert_eq!(not_before(hosts.told(NOW, &refused)), Some(minutes(2)));
     assert_eq!(not_before(hosts.told(NOW, &well(1, 4888))), None);
 }
+
+/// R3.5. Given a cool-down that could not be saved, when it is told once more, then it is still to be saved; when another is,
+/// then that one is.
+#[test]
+fn r3_5_a_cool_down_stays_to_be_saved_until_another_comes() {
+    let mut hosts = Hosts::default();
+    let first = hosts.told(NOW, &too_many(120)).expect("to be saved");
+    assert!(hosts.not_saved(&first.slug()));
+    assert_eq!(hosts.told(NOW, &too_many(120)), None, "it is the same");
+    assert_eq!(hosts.take_failed(), [first.clone()]);
+    assert!(!hosts.not_saved(&first.slug()), "it is no news");
+    let other = hosts.told(NOW, &too_many(60)).expect("to be saved");
+    assert_ne!(other, first);
+    assert_eq!(hosts.take_failed(), []);
+}

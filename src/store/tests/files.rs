@@ -25,6 +25,10 @@ fn a_directory_is_made_once() {
         });
         assert_eq!(made.iter().filter(|made| **made).count(), 1, "{made:?}");
     }
+    // What is not there when it is looked for, and is when it is to be made.
+    let path = dir.path().join("late");
+    std::os::unix::fs::symlink("nowhere", &path).expect("linked");
+    assert!(!disk::make_dir(&path).expect("somebody else was first"));
 }
 
 #[test]

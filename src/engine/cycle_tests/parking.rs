@@ -1,0 +1,110 @@
+//! How many records are held in memory, and what becomes of those that are not.
+
+use super::*;
+
+/// A listing under way, of an engine that holds two records with something to deliver.
+fn holding_two() -> (Store, Engine) {
+    let mut setup = setup("1.0.0");
+    setup.most_held = 2;
+    let mut engine = Engine::new(setup, vec![None], vec![]);
+    let mut store = Store::default();
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    (store, engine)
+}
+
+fn held(engine: &mut Engine) -> Vec<u64> {
+    (1..=9)
+        .filter(|n| engine.record(&slug(*n)).is_some())
+        .collect()
+}
+
+/// An item with an opening and a comment to deliver.
+fn two_events(number: u64) -> Fact {
+    let mut heard = sighting(number);
+    if let Heard::Sighting(sighting) = &mut heard {
+        sighting.comments.push(comment(NOW));
+    }
+    Fact::Heard(heard)
+}
+
+/// Given more items with something to deliver than are held, then the others wait on disk, are counted, are read when it is
+/// their turn, and go there again when they have to wait once more (C141).
+#[test]
+fn c141_more_than_are_held_wait_on_disk() {
+    let (mut store, mut engine) = holding_two();
+    for number in 1..=5 {
+        engine.on(NOW, two_events(number));
+        store.drive(&mut engine, NOW);
+        let first: Vec<u64> = (1..=number.min(2)).collect();
+        assert_eq!(held(&mut engine), first);
+        assert_eq!(engine.backlog(), (2 * number as usize, 0));
+    }
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    let mut delivered = 0;
+    while engine.in_flight() > 0 {
+        let flying = engine.flying_now().next().expect("one").0;
+        let number = flying["dir:in#".len()..].split('/').next().map(str::parse);
+        engine.on(
+            NOW,
+            settled(
+                number.expect("a number").expect("a number"),
+                Outcome::Delivered,
+            ),
+        );
+        store.drive(&mut engine, NOW);
+        delivered += 1;
+        assert!(held(&mut engine).len() <= 3, "{:?}", held(&mut engine));
+        assert_eq!(engine.backlog(), (10 - delivered, 0));
+    }
+    assert_eq!((delivered, engine.is_quiet()), (10, true));
+    engine.leave();
+}
+
+/// Given a delivery that was given up, then its record is held and counted, whatever else waits.
+#[test]
+fn what_was_given_up_is_held() {
+    let (mut store, mut engine) = holding_two();
+    for number in 1..=4 {
+        engine.on(NOW, two_events(number));
+        store.drive(&mut engine, NOW);
+    }
+    let reason = "exit code 1".into();
+    engine.on(NOW, settled(1, Outcome::Failed { reason }));
+    store.drive(&mut engine, NOW);
+    assert!(held(&mut engine).contains(&1));
+    assert_eq!(engine.backlog(), (7, 1));
+    engine.leave();
+}
+
+/// Given a record on disk that cannot be read when its turn comes, then it has none, and the others have theirs (C114).
+#[test]
+fn c114_what_cannot_be_read_gives_up_its_place() {
+    let (mut store, mut engine) = holding_two();
+    for number in 1..=4 {
+        engine.on(NOW, sighting_fact(number));
+        store.drive(&mut engine, NOW);
+    }
+    engine.on(NOW, complete(7));
+    store.drive(&mut engine, NOW);
+    store.unreadable = Some(slug(3));
+    for number in [1, 2, 4] {
+        assert_eq!(engine.in_flight(), 1);
+        engine.on(NOW, settled(number, Outcome::Delivered));
+        store.drive(&mut engine, NOW);
+    }
+    assert!(engine.is_quiet() && !engine.has_due(NOW));
+    assert_eq!(engine.backlog(), (0, 0));
+    // Once it can be read it is delivered.
+    store.unreadable = None;
+    engine.on(NOW, Fact::CycleDue);
+    store.drive(&mut engine, NOW);
+    assert_eq!(engine.in_flight(), 1);
+    engine.on(NOW, settled(3, Outcome::Delivered));
+    store.drive(&mut engine, NOW);
+    engine.on(NOW, complete(8));
+    store.drive(&mut engine, NOW);
+    assert!(engine.is_quiet());
+    engine.leave();
+}

@@ -120,7 +120,7 @@ fn taken(request: &Path) -> bool {
 /// Carries the request out under the lock, as a poller would, when none runs.
 fn apply_without_poller(config: &Config, what: &str, out: &mut Out) -> Result<Exit, Error> {
     match apply_requests(config) {
-        Ok(_) => out.line(format_args!("{what} will be tried again at the next start")),
+        Ok(()) => out.line(format_args!("{what} will be tried again at the next start")),
         // One was started this very moment, and reads requests first of all.
         Err(Refused::Busy { .. }) => out.line(format_args!("{what} will be tried again")),
         Err(Refused::Failed(error)) => return Err(error),

@@ -114,19 +114,23 @@ impl Claimant {
     fn this_process() -> Option<Claimant> {
         let me = Stat::of_self()?;
         let here = PidSpace::here()?;
-        let machine_id = fs::read_to_string("/etc/machine-id").ok();
+        let machine_id = fs::read_to_string("/etc/machine-id");
         Some(Claimant {
             version: VERSION,
             pid: me.pid.get(),
             start_time: me.start_time,
             boot_id: here.boot_id,
             pid_ns: here.pid_ns,
-            machine_id: machine_id
-                .map(|id| id.trim().to_string())
-                .filter(|id| !id.is_empty() && id != "uninitialized"),
+            machine_id: machine_id.ok().and_then(|id| known(&id)),
             host: proc::host_name(),
         })
     }
+}
+
+/// What `/etc/machine-id` says, unless that is not known yet.
+fn known(machine_id: &str) -> Option<String> {
+    let id = machine_id.trim();
+    (!matches!(id, "" | "uninitialized")).then(|| id.to_string())
 }
 
 /// What the claims of a state directory come to.

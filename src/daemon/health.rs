@@ -106,3 +106,55 @@ pub fn update(run: &mut RunInfo, engine: &Engine) {
     run.hosts = engine.hosts().cloned().collect();
     run.goes_on_with = engine.goes_on_with().map(ToString::to_string);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::access::Policy;
+    use crate::engine::delivery::Slug;
+    use crate::engine::feed::Feed;
+    use crate::engine::item::ItemRef;
+    use crate::engine::plan::Rules;
+    use crate::engine::step::{FeedSetup, Setup};
+    use std::time::Duration;
+
+    /// A source of several repositories has the items of all of them.
+    #[test]
+    fn a_source_is_the_sum_of_its_feeds() {
+        let feed = |path: &str| FeedSetup {
+            slug: Slug::feed("api", None, Some(path)),
+            template: ItemRef {
+                provider: "github".into(),
+                host: None,
+                path: path.into(),
+                number: 0,
+            },
+            host: None,
+            rules: Rules {
+                source: "api".into(),
+                sinks: vec![],
+                policy: Policy::default(),
+                self_marker: String::new(),
+                scope: String::new(),
+                webhook_sinks: vec![],
+            },
+        };
+        let setup = Setup {
+            feeds: ["octo/a", "octo/b"].map(feed).into(),
+            slots: [].into(),
+            retry_pause: Duration::ZERO,
+            most_held: 1,
+            version: "1.0.0".into(),
+            once: false,
+        };
+        let open = |numbers: &[u64]| Feed {
+            open: numbers.iter().copied().collect(),
+            ..Feed::new(Time::ZERO)
+        };
+        let feeds = vec![Some(open(&[1, 2])), Some(open(&[1, 2, 3]))];
+        let mut run = RunInfo::default();
+        update(&mut run, &Engine::new(setup, feeds, vec![]));
+        let sources: Vec<_> = run.sources.iter().map(|s| (&*s.name, s.items)).collect();
+        assert_eq!(sources, [("api", 5)]);
+    }
+}

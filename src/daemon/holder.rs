@@ -358,6 +358,75 @@ mod tests {
         assert_eq!(judged(|r| r.pid_ns = Some(4), alive()), Who::OtherNamespace);
     }
 
+    /// Given a `/proc` that hides the processes of others, or none, then that is what is said.
+    #[test]
+    fn who_cannot_be_seen_may_be_another_users() {
+        let run = RunInfo {
+            pid: 4711,
+            boot_id: Some("boot".to_string()),
+            pid_ns: Some(3),
+            owner: Some(1000),
+            ..RunInfo::default()
+        };
+        let judged = |us: u32, boot_id: Option<&str>| {
+            let here = Here {
+                us: User(us),
+                boot_id: boot_id.map(str::to_string),
+                pid_ns: Some(3),
+                process: &|_| None,
+            };
+            judge_from(&run, &here)
+        };
+        let gone = Who::Unproved("pid 4711 in run.json is gone".to_string());
+        assert_eq!(judged(1001, Some("boot")), Who::OtherUser(User(1000)));
+        assert_eq!(judged(1000, Some("boot")), gone);
+        assert_eq!(judged(0, Some("boot")), gone, "root sees all");
+        let no_proc = Who::Unproved("/proc is not mounted here".to_string());
+        assert_eq!(judged(1001, None), no_proc);
+    }
+
+    /// Given a `run.json` that cannot be made out, then whoever may read it is told that it is damaged.
+    #[test]
+    fn a_damaged_run_json_is_damaged() {
+        let scratch = Scratch::new().with_state();
+        let path = RunInfo::path(&scratch.state());
+        fs::write(&path, "{").expect("it can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("it is ours");
+        let damaged = Who::Unproved(format!("{} is damaged", path.display()));
+        assert_eq!(judge(&scratch.state(), None), damaged);
+        // Root may read anything.
+        if chown(&path, Some(NOBODY), None).is_ok() {
+            assert_eq!(judge(&scratch.state(), None), damaged);
+        }
+    }
+
+    /// A pid that is only claimed is good enough to be named.
+    #[test]
+    fn what_the_pidfile_says_is_named_where_nothing_better_is_known() {
+        let held = |who: Who| Held {
+            who,
+            run: None,
+            claim: Some(Claim::Pid(Pid::new(4711).expect("not 0"))),
+            taker: None,
+            holding: None,
+        };
+        let unproved = held(Who::Unproved("its run.json is damaged".to_string()));
+        assert_eq!(unproved.in_words(), "pid 4711");
+        assert_eq!(
+            held(Who::OtherUser(User(7))).in_words(),
+            format!("pid 4711 of user {}", User(7))
+        );
+        assert_eq!(held(Who::OtherBoot).pid(), None);
+    }
+
+    /// R1.7. A pidfile elsewhere that a poller with another state directory holds is not stale.
+    #[test]
+    fn a_pidfile_that_is_locked_is_not_stale() {
+        let (one, two) = (Scratch::new(), Scratch::new().with_state());
+        let _poller = StandIn::ready("poll", &one);
+        assert_eq!(probe(&two.state(), &one.pidfile()), Ok(Holder::Nobody));
+    }
+
     /// R2.1. Pid 1 is the poller in many a container: it is judged like any other.
     #[test]
     fn pid_1_is_the_holder_only_if_it_really_is() {
@@ -484,10 +553,14 @@ mod tests {
             return;
         };
         assert!(said.contains("state: permission denied"), "{said}");
-        assert!(
-            said.contains("hint: it belongs to root: run this as root"),
-            "{said}"
-        );
+        let hint = "hint: it belongs to root: run this as root";
+        assert!(said.lines().any(|line| line == hint), "{said}");
+        if chown(scratch.state(), Some(4711), None).is_ok() {
+            let said = as_nobody("stop", &scratch).expect("we are root");
+            let theirs = User(4711);
+            let hint = format!("hint: it belongs to {theirs}: run this as {theirs} or as root");
+            assert!(said.lines().any(|line| line == hint), "{said}");
+        }
     }
 
     /// R2.1. Given a `run.json` that names a process of another user than its

@@ -296,3 +296,34 @@ pub(super) fn is_locked(pidfile: &Path) -> bool {
         .and_then(|file| flock::is_held(file.as_fd()))
         .unwrap_or(false)
 }
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods, clippy::print_stderr, reason = "tests")]
+mod tests {
+    use super::super::stand_in::Scratch;
+    use super::*;
+    use std::os::unix::fs::chown;
+
+    #[test]
+    fn a_path_that_cannot_be_looked_at_is_an_error() {
+        let scratch = Scratch::new().with_state();
+        let path = scratch.state().join("file");
+        fs::write(&path, "").expect("written");
+        let file = File::open(&path).expect("open");
+        assert!(names(&path, &file).expect("it is there"));
+        assert!(!names(&scratch.state().join("other"), &file).expect("there is none"));
+        assert!(names(&path.join("below"), &file).is_err());
+    }
+
+    /// To root it explains nothing whose a file is.
+    #[test]
+    fn root_is_not_told_whose_a_file_is() {
+        let scratch = Scratch::new().with_state();
+        if chown(scratch.state(), Some(4711), None).is_err() {
+            eprintln!("not tried: only root can give a directory away");
+            return;
+        }
+        let facts = Facts::at(&scratch.state()).expect("there");
+        assert_eq!(whose(Error::new("x", "y"), &facts).hint, None);
+    }
+}

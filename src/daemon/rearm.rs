@@ -14,11 +14,11 @@ use crate::store::{Layout, Ledger};
 use std::collections::BTreeMap;
 
 /// Applies what `retry` asked for when no poller runs to do it: takes the lock
-/// as a poller would, and delivers nothing. Says how many deliveries were re-armed.
+/// as a poller would, and delivers nothing.
 ///
 /// # Errors
 /// [`Refused::Busy`] when a poller runs after all, which will see to it.
-pub fn apply_requests(config: &Config) -> Result<usize, Refused> {
+pub fn apply_requests(config: &Config) -> Result<(), Refused> {
     let layout = Layout::new(&config.state_dir);
     let lock = RunLock::acquire(&config.state_dir, &config.pidfile, PATIENCE)?;
     let rearmed = rearm(config, &layout);
@@ -26,7 +26,7 @@ pub fn apply_requests(config: &Config) -> Result<usize, Refused> {
     Ok(rearmed?)
 }
 
-fn rearm(config: &Config, layout: &Layout) -> Result<usize, Error> {
+fn rearm(config: &Config, layout: &Layout) -> Result<(), Error> {
     let mut ledger = Ledger::open(layout.clone())?;
     let mut journal = Journal::open(layout.clone());
     let (feeds, _) = open_feeds(config);
@@ -41,7 +41,6 @@ fn rearm(config: &Config, layout: &Layout) -> Result<usize, Error> {
         once: true,
     };
     let mut engine = Engine::new(setup, states, ledger.pending()?);
-    let mut rearmed = 0;
     let mut carry_out = |engine: &mut Engine| -> Result<(), Error> {
         while let Some(step) = engine.next(clock::now()) {
             match step {
@@ -62,10 +61,7 @@ fn rearm(config: &Config, layout: &Layout) -> Result<usize, Error> {
                     }
                     engine.on(clock::now(), Fact::Saved { slug });
                 }
-                Step::Log(entry) => {
-                    rearmed += usize::from(entry.kind == "poll.rearmed");
-                    journal.append(&entry)?;
-                }
+                Step::Log(entry) => journal.append(&entry)?,
                 // What an earlier poller left in flight stays so until a poller asks for its receipt.
                 _ => {}
             }
@@ -86,5 +82,5 @@ fn rearm(config: &Config, layout: &Layout) -> Result<usize, Error> {
         requests::done(&path)?;
     }
     engine.leave();
-    Ok(rearmed)
+    Ok(())
 }

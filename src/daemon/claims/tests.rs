@@ -151,6 +151,37 @@ fn a_process_that_is_hidden_is_not_taken_for_gone() {
     assert_eq!(judge(&gone, &us(), hide), None);
 }
 
+/// R1.8. Given a claim of a process whose main thread has ended, then it is over only when the others have, too.
+#[test]
+fn a_process_lives_as_long_as_any_of_its_threads() {
+    let main_thread_gone = |pid| {
+        let stat = Stat::of(pid)?;
+        Some(Stat {
+            zombie: true,
+            ..stat
+        })
+    };
+    assert_eq!(judge(&us(), &us(), main_thread_gone), Some(Life::Lives));
+    assert_eq!(judge(&us(), &us(), Stat::of), Some(Life::Lives));
+}
+
+#[test]
+fn a_machine_id_is_known_or_not() {
+    assert_eq!(known("4af1\n").as_deref(), Some("4af1"));
+    assert_eq!(known("uninitialized\n"), None);
+    assert_eq!(known("\n"), None);
+}
+
+/// R1.8. Given a claim that was removed meanwhile, then there is none; one that cannot be read is an error.
+#[test]
+fn a_claim_that_cannot_be_read_is_not_none() {
+    let scratch = scratch();
+    let path = scratch.path().join("claim");
+    assert_eq!(read(&path), Ok(None));
+    fs::create_dir(&path).expect("a directory");
+    assert!(read(&path).is_err());
+}
+
 /// R1.8. Given a claim of another machine or another pid namespace, then it is not taken
 /// over, and the file and the remedy are named; when it is marked as ended, then it is.
 #[test]

@@ -470,3 +470,174 @@ fn stop_and_start_never_get_in_each_others_way() {
         drop(lock.expect("the lock is free when stop returns"));
     }
 }
+
+/// This process as one that was proved to hold a lock.
+fn ourselves() -> (Target, RunInfo) {
+    let run = holder::this_process(Path::new("/c"), Path::new("/p"));
+    let target = Target {
+        pid: Pid::own(),
+        start_time: run.start_time,
+        handle: None,
+    };
+    (target, run)
+}
+
+fn held_by(who: Who, run: Option<RunInfo>) -> Held {
+    Held {
+        who,
+        run,
+        claim: None,
+        taker: None,
+        holding: None,
+    }
+}
+
+/// R2.1. Given a process to be ended, when what holds the lock is another one, or another of the same pid, or it has
+/// ended, then it is not the same.
+#[test]
+fn a_target_is_the_very_process_that_was_proved() {
+    let (target, run) = ourselves();
+    let other = Pid::new(1).expect("not 0");
+    let is = |target: &Target, proved: Pid, run: &RunInfo| {
+        target.is(proved, &held_by(Who::Proved(proved), Some(run.clone())))
+    };
+    assert!(is(&target, target.pid, &run) && target.wrote(&run));
+    assert!(!is(&target, other, &run));
+    let later = RunInfo {
+        start_time: run.start_time.map(|t| t + 1),
+        ..run.clone()
+    };
+    assert!(!is(&target, target.pid, &later) && !target.wrote(&later));
+    let anothers = RunInfo {
+        pid: 1,
+        ..run.clone()
+    };
+    assert!(!target.wrote(&anothers));
+    let unknown = Target {
+        start_time: None,
+        ..ourselves().0
+    };
+    let nameless = RunInfo {
+        start_time: None,
+        ..run
+    };
+    assert!(!unknown.wrote(&nameless));
+    let gone = Target {
+        start_time: later.start_time,
+        ..ourselves().0
+    };
+    assert!(
+        gone.wrote(&later) && !is(&gone, gone.pid, &later),
+        "it has ended"
+    );
+}
+
+/// R2.1. Given a pid that belongs to another process by now, where there are no handles, when it is to be signalled, then
+/// nothing is; its own process has ended.
+#[test]
+fn without_a_handle_nobody_who_has_got_the_pid_is_signalled() {
+    let mut stranger = Stranger::new();
+    let stat = Stat::of(stranger.pid()).expect("it lives");
+    let target = |start_time: u64| Target {
+        pid: stranger.pid(),
+        start_time: Some(start_time),
+        handle: None,
+    };
+    let (recycled, itself) = (target(stat.start_time + 1), target(stat.start_time));
+    assert_eq!(recycled.ended(Duration::ZERO).ok(), Some(true));
+    assert_eq!(itself.ended(Duration::ZERO).ok(), Some(false));
+    recycled.signal().expect("there is nothing to signal");
+    assert!(stranger.is_unharmed());
+}
+
+/// R2.7. Given a poller that was asked already, or another one that has taken its place, then it needs no signal.
+#[test]
+fn only_who_was_not_asked_needs_a_signal() {
+    let scratch = Scratch::new().with_state();
+    let (target, run) = ourselves();
+    let needs = |run: &RunInfo| {
+        run.write(&scratch.state()).expect("written");
+        !turn::needs_no_signal(&target, &scratch.state())
+    };
+    assert!(needs(&run));
+    let asked = RunInfo {
+        stop_asked_at: Some(run.started_at),
+        ..run.clone()
+    };
+    assert!(!needs(&asked));
+    let next = RunInfo {
+        start_time: run.start_time.map(|t| t + 1),
+        ..run
+    };
+    assert!(!needs(&next), "the target has given its lock back");
+}
+
+/// Where a poller can be stopped that cannot be stopped from here.
+#[test]
+fn what_is_out_of_reach_says_where_it_is_not() {
+    let hint = |who: Who| out_of_reach(Path::new("/s"), &held_by(who, None)).hint;
+    let hint = |who: Who| hint(who).expect("a hint");
+    assert_eq!(hint(Who::OtherUser(User::ROOT)), "run this as root");
+    let theirs = User(4711);
+    assert_eq!(
+        hint(Who::OtherUser(theirs)),
+        format!("run this as {theirs} or as root")
+    );
+    assert_eq!(hint(Who::OtherBoot), "run this on the machine it runs on");
+    assert!(hint(Who::OtherNamespace).contains("inside its container"));
+    let (target, run) = ourselves();
+    let proved = |run: RunInfo| {
+        let held = held_by(Who::Proved(target.pid), Some(run));
+        unproved(Path::new("/s"), &held).to_string()
+    };
+    let ending = RunInfo {
+        stopped_at: Some(run.started_at),
+        ..run.clone()
+    };
+    assert!(proved(ending).ends_with("is about to end by itself"));
+    assert!(proved(run).ends_with(&format!("it is pid {}", target.pid)));
+}
+
+/// R1.7. A pidfile that is gone needs no removing, and one that cannot be looked at stays.
+#[test]
+fn a_pidfile_that_is_gone_is_removed() {
+    let scratch = Scratch::new().with_state();
+    let gone = remove_stale(&scratch.state(), &scratch.pidfile());
+    assert!(matches!(gone, Removal::Removed));
+    fs::write(scratch.path().join("file"), "").expect("written");
+    let below = remove_stale(&scratch.state(), &scratch.path().join("file/pid"));
+    assert!(matches!(below, Removal::Kept(_)));
+}
+
+/// C109. Given a poller whose `run.json` says nothing at first, when it does within the time `stop` was given, then it is
+/// stopped; when it ends by itself, then it is gone.
+#[test]
+fn stop_waits_for_its_time_before_it_gives_up() {
+    let scratch = Scratch::new();
+    let poller = StandIn::ready("poll", &scratch);
+    let path = RunInfo::path(&scratch.state());
+    let whole = fs::read(&path).expect("it is there");
+    let pid = Some(poller.pid());
+    for ends_by_itself in [false, true] {
+        let poller = match ends_by_itself {
+            false => None,
+            true => Some(StandIn::ready("poll", &scratch)),
+        };
+        let pid = poller.as_ref().map_or(pid, |poller| Some(poller.pid()));
+        fs::write(&path, "{").expect("damaged");
+        let stopped = std::thread::scope(|scope| {
+            let stop = scope.spawn(|| run(&scratch, LONG));
+            wait::pause(SETTLE + SETTLE / 2);
+            assert!(!stop.is_finished(), "it has time");
+            match poller {
+                Some(poller) => drop(poller),
+                None => fs::write(&path, &whole).expect("mended"),
+            }
+            stop.join().expect("no panic")
+        });
+        match ends_by_itself {
+            false => assert_eq!(stopped, Ok(Stopped::Gone { pid })),
+            true => assert!(matches!(stopped, Ok(Stopped::Gone { .. })), "{stopped:?}"),
+        }
+    }
+}

@@ -68,7 +68,7 @@ impl Turn {
 }
 
 /// Whether the target was asked, is ending or has ended.
-fn needs_no_signal(target: &Target, state_dir: &Path) -> bool {
+pub(super) fn needs_no_signal(target: &Target, state_dir: &Path) -> bool {
     match RunInfo::read(state_dir) {
         Some(run) if target.wrote(&run) => {
             run.stop_asked_at.is_some() || run.stopped_at.is_some() || !target.is_alive()

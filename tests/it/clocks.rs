@@ -4,6 +4,7 @@ use crate::world::forge::{Forge, Reply};
 use crate::world::program::{LOG, Place, Running};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -35,11 +36,27 @@ impl<'a> Clocks<'a> {
             return None;
         }
         fs::write(place.path("shift"), [0; 8]).expect("a file");
+        let made = Command::new("mkfifo")
+            .arg(place.path("shift.told"))
+            .status();
+        assert!(made.expect("mkfifo is there").success());
         Some(Clocks(place))
     }
 
     /// From now on the wall clock is `wall` seconds ahead, and the machine has slept for `slept`.
     fn shift(&self, wall: i32, slept: i32) {
+        self.pass(wall, slept);
+        // For as long as this is open, there is somebody to write to.
+        let mut told = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.0.path("shift.told"))
+            .expect("it is there");
+        told.write_all(b"set").expect("there is room");
+    }
+
+    /// The same, but as time passes: nobody is told.
+    fn pass(&self, wall: i32, slept: i32) {
         let both = [wall.to_ne_bytes(), slept.to_ne_bytes()].concat();
         let file = fs::OpenOptions::new()
             .write(true)

@@ -254,6 +254,76 @@ fn c023_a_clock_set_forward_and_back_loses_and_delays_nothing() {
     assert!(poller.ended().success());
 }
 
+/// Given a try that waits for an hour and a poller that sleeps meanwhile, when the clock is set back after
+/// forty minutes, by less than that, then it is said at once, and the try comes after its
+/// hour, no later; and when it is set forward, the next one comes at once (C023, C024).
+#[test]
+fn c023_a_clock_set_while_the_poller_sleeps_delays_nothing() {
+    const MINUTE: i32 = 60;
+    let place = Place::new(FAILING);
+    let Some(clocks) = Clocks::of(&place, "c023") else {
+        return;
+    };
+    let mut config = place.config(FAILING);
+    config["interval_seconds"] = DAY.into();
+    config["retry_seconds"] = HOUR.into();
+    config["max_retries"] = 5.into();
+    place.configure(&config);
+    place.item(1, 0);
+    let mut poller = clocks.start();
+    let failed = |n: usize| {
+        place.until("the try failed", || {
+            place.entries("dispatch.failed").len() == n
+        });
+    };
+    failed(1);
+    poller.until_asleep(&place);
+    clocks.pass(40 * MINUTE, 40 * MINUTE);
+    clocks.shift(20 * MINUTE, 40 * MINUTE);
+    until_jump(&place, "back", 20 * MINUTE);
+    poller.until_asleep(&place);
+    assert_eq!(place.lines("tries.log").len(), 1, "its hour is not over");
+    clocks.shift(41 * MINUTE, 61 * MINUTE);
+    failed(2);
+    poller.until_asleep(&place);
+    clocks.shift(DAY + 41 * MINUTE, 61 * MINUTE);
+    failed(3);
+    until_jump(&place, "forward", DAY);
+    assert_eq!(jumps(&place).len(), 2, "{:?}", jumps(&place));
+    place.run(&["stop"]).expect(0);
+    assert!(poller.ended().success());
+}
+
+/// Given a poller that sleeps, when its state directory is moved, another poller is started in its place and
+/// the clock is set, all before the first gets to run, then it ends and writes nothing into
+/// what is the second one's (R1.3).
+#[test]
+fn r1_3_a_poller_that_wakes_where_its_state_was_replaced_writes_nothing() {
+    let place = Place::new(LOG);
+    let Some(clocks) = Clocks::of(&place, "r1_3") else {
+        return;
+    };
+    let mut config = place.config(LOG);
+    config["interval_seconds"] = HOUR.into();
+    place.configure(&config);
+    let mut first = clocks.start();
+    place.at_rest();
+    first.until_asleep(&place);
+    first.signal("STOP");
+    fs::rename(place.state(), place.path("moved")).expect("it can be moved");
+    let mut second = place.start();
+    place.at_rest();
+    second.until_asleep(&place);
+    let run = || fs::read_to_string(place.path("state/run.json")).expect("it is there");
+    let before = run();
+    clocks.shift(DAY, 0);
+    first.signal("CONT");
+    assert_eq!(first.ended().code(), Some(1));
+    assert_eq!(run(), before);
+    place.run(&["stop"]).expect(0);
+    assert!(second.ended().success());
+}
+
 /// Given state written while the clock was a day ahead (a try that waits, a tracker that asked to
 /// wait), when the poller starts by the right clock, then it polls and tries at once, and
 /// says that the clock was set back (C010, C023).

@@ -24,7 +24,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 /// Keeps watch until it is dropped.
-#[derive(Debug)]
 pub struct Sentry {
     layout: Layout,
     inotify: Arc<Inotify>,

@@ -76,8 +76,8 @@ fn until_gave_up(place: &Place, times: usize) {
 
 /// Given a poller with nothing to do for an hour, when that is watched, then no thread of it wakes up at all; when a
 /// `retry` is asked for, then it is done, and it sleeps again; so it is when the directory of requests
-/// was removed or replaced meanwhile, and when somebody writes a request by hand and takes
-/// a while. A `start --once` has nobody keep watch (R6.7).
+/// was removed or replaced meanwhile, and when a request is left by hand. A `start --once` has nobody
+/// keep watch (R6.7).
 #[test]
 fn r6_7_an_idle_poller_never_wakes_up_and_a_retry_is_done_at_once() {
     let place = hourly(FAILING);
@@ -116,11 +116,11 @@ fn r6_7_an_idle_poller_never_wakes_up_and_a_retry_is_done_at_once() {
     asks(4);
     fs::rename(&requests, place.path("state/further")).expect("a rename");
     asks(5);
-    let written = Command::new("sh")
-        .args(["-c", r#"{ printf '{"version":1,"verb":"retry_all",'; sleep 0.01; printf '"at":"2026-08-05T10:00:00Z"}'; } > state/requests/1.json"#])
-        .current_dir(&place.dir)
-        .status();
-    assert!(written.expect("sh").success());
+    place.write(
+        "by-hand",
+        r#"{"version":1,"verb":"retry_all","at":"2026-08-05T10:00:00Z"}"#,
+    );
+    fs::hard_link(place.path("by-hand"), requests.join("1.json")).expect("a second name");
     until_gave_up(&place, 6);
     place.run(&["stop"]).expect(0);
     assert!(poller.ended().success());

@@ -24,19 +24,20 @@ pub enum Came<A, B> {
 pub fn first<A, B>(
     back: &Receiver<A>,
     said: Option<&Receiver<B>>,
-    wake: [Option<&Receiver<()>>; 2],
+    wake: [Option<&Receiver<()>>; 3],
     longest: std::time::Duration,
 ) -> Came<A, B> {
     use crossbeam_channel::{after, never, select};
     let (silent, deaf) = (never(), never());
     let said = said.unwrap_or(&silent);
-    let [stop, now] = wake.map(|channel| channel.unwrap_or(&deaf));
+    let [stop, now, woken] = wake.map(|channel| channel.unwrap_or(&deaf));
     let timeout = after(longest);
     select! {
         recv(back) -> back => back.map_or(Came::Nothing, Came::Back),
         recv(said) -> said => Came::Said(said),
         recv(stop) -> _ => Came::Nothing,
         recv(now) -> _ => Came::Nothing,
+        recv(woken) -> _ => Came::Nothing,
         recv(timeout) -> _ => Came::Nothing,
     }
 }
@@ -194,7 +195,7 @@ mod scheduled {
     pub fn first<A, B>(
         back: &Receiver<A>,
         said: Option<&Receiver<B>>,
-        _: [Option<&Receiver<()>>; 2],
+        _: [Option<&Receiver<()>>; 3],
         _: Duration,
     ) -> Came<A, B> {
         if let Ok(back) = back.try_recv() {

@@ -135,11 +135,18 @@ impl Look {
         Look { wall, boot }
     }
 
+    /// What the wall clock would say now, had nobody set it since an earlier look.
+    #[must_use]
+    pub fn expected_since(self, earlier: Look) -> Time {
+        let passed = self.boot.0.saturating_sub(earlier.boot.0);
+        earlier.wall.plus(passed)
+    }
+
     /// Whether the wall clock was set between an earlier look and this one.
     #[must_use]
     pub fn jump_since(self, earlier: Look) -> Option<Jump> {
         let passed = self.boot.0.saturating_sub(earlier.boot.0);
-        let expected = earlier.wall.plus(passed);
+        let expected = self.expected_since(earlier);
         let tolerance = TOLERANCE + passed / 1000;
         let beyond = |d: Duration| (d > tolerance).then_some(d);
         beyond(self.wall.since(expected))

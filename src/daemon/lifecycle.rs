@@ -24,14 +24,13 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::mutant;
 use crate::os::pid::Pid;
-use crate::os::wait;
+use crate::os::wait::{self, For};
 use crate::os::{init, proc, process};
 use crate::store::journal::Journal;
 use crate::store::run_info::{self, RunInfo};
 use crate::store::{Layout, Ledger};
 use std::fs;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 /// What a run came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -273,7 +272,7 @@ fn watch(ask: &StopAsk) -> Result<(Receiver<()>, Receiver<()>), Error> {
         // Never joined: it sleeps until its flag is raised, or the process ends.
         threads::spawn(name, move || {
             while !flag.raised() {
-                let _ = wait::readable(flag.as_fd(), Duration::from_secs(3600));
+                let _ = wait::ready([Some((flag.as_fd(), For::Reading))], None);
             }
             drop(closes);
         })

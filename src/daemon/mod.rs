@@ -21,6 +21,7 @@ pub mod runlock;
 #[cfg(all(test, feature = "shuttle"))]
 #[allow(clippy::print_stdout, reason = "tests print what they went through")]
 mod schedules;
+pub mod sentry;
 pub mod signals;
 #[cfg(test)]
 mod stand_in;

@@ -118,6 +118,12 @@ impl Notify {
         self.watchdog.as_ref().map(|w| w.due.left())
     }
 
+    /// Whether something found no room and is to be sent again.
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     fn status_is(&mut self, status: String) {
         if self.status != status {
             self.owed.insert("STATUS", status.clone());

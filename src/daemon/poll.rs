@@ -2,16 +2,17 @@
 //!
 //! This runs on the main thread, which alone writes records, cursors, the run
 //! information and the event log. It waits in one place only, for whichever
-//! comes first: an outcome, something a listing says, a signal, or a time.
+//! comes first: an outcome, something a listing says, a signal, the sentry, or a time.
 //! `steps` carries the steps out, `reload` sees to a changed config, `health`
 //! writes `run.json`.
 
 use super::channels::{Came, Receiver, TryRecvError, first};
-use super::clock::{self, Boot, Look, Mono};
+use super::clock::{self, Boot, Jump, Look, Mono};
 use super::fetch::{Fetch, vanished};
 use super::life::{Life, OpenSinks};
 use super::notify::Notify;
 use super::runlock::{PutRight, RunLock};
+use super::sentry::Sentry;
 use crate::config::{Edit, Watched};
 use crate::engine::entry::{Entry, Level};
 use crate::engine::step::{Fact, Step, Summary};
@@ -25,9 +26,12 @@ use crate::store::{Layout, Ledger, journal::Journal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often requests are looked for while nothing happens, and whether the state directory
-/// is still ours; `retry` promises a second.
+/// How often requests are looked for, and whether the state directory is still ours, by a
+/// poller that does not rest; `retry` promises a second.
 const TICK: Duration = Duration::from_millis(900);
+
+/// How long after a rest that is done again. Whoever leaves a request by hand is to have time to write it.
+const SOON: Duration = Duration::from_millis(100);
 
 /// How often `run.json` is written while a cycle goes on, so that a kill loses none of the feeds' turns.
 const NOTED: Duration = Duration::from_secs(5);
@@ -117,8 +121,17 @@ impl Poller<'_> {
         // Looked for at once: what was asked for while nobody ran comes first.
         let mut tick = Mono::now();
         let mut begun = Mono::now();
+        let mut sentry = self.sentry();
+        let mut asleep = false;
         loop {
             self.notify.turn();
+            if std::mem::take(&mut asleep) {
+                tick = Mono::now().plus(SOON);
+                // Whatever woke us: nobody has looked for long.
+                if !mutant::is("woken-and-not-looked") {
+                    self.still_ours()?;
+                }
+            }
             self.look_at_clocks(next_cycle);
             while let Some(step) = self.next_step() {
                 if let Some(summary) = self.carry_out(step) {
@@ -148,10 +161,7 @@ impl Poller<'_> {
             let at_its_end = self.once && course.last.is_some() && resting;
             if at_its_end || tick.passed() {
                 tick = Mono::now().plus(TICK);
-                // What is written goes by the path, and may be another poller's by now.
-                if !mutant::is("moved-state-noticed-late") {
-                    self.lock.stands()?;
-                }
+                self.still_ours()?;
                 self.life.dispatch.adopt_again();
                 child::collect();
                 if self.life.engine.is_cycling()
@@ -188,11 +198,13 @@ impl Poller<'_> {
             let give_up_at = course
                 .give_up_at
                 .or(self.coming.as_ref().map(|(_, at)| *at));
-            let patience = [give_up_at, course.say_at, Some(tick)];
+            asleep = self.may_rest(sentry.as_mut())?;
+            let tick = Some(tick).filter(|_| !asleep);
+            let patience = [give_up_at, course.say_at, tick];
             let until = patience.into_iter().flatten().map(Mono::left);
             let until = until.chain(cycle_at.map(Boot::left));
             let until = until.chain(self.notify.patience()).min();
-            self.wait(until.unwrap_or(TICK).min(TICK), &course);
+            self.wait(until.unwrap_or(TICK), &course, sentry.as_ref());
         }
         self.voice.progress("");
         Ok(course)
@@ -213,9 +225,27 @@ impl Poller<'_> {
         self.life.engine.on(clock::now(), fact);
     }
 
+    /// Whether the state directory can be seen to be ours. What is written goes by its
+    /// path, and may be another poller's by now.
+    ///
+    /// # Errors
+    /// When it is not ours any more.
+    pub(super) fn still_ours(&self) -> Result<bool, Error> {
+        if mutant::is("moved-state-noticed-late") {
+            return Ok(true);
+        }
+        Ok(self.lock.stands()?.is_none())
+    }
+
     fn look_at_clocks(&mut self, next_cycle: Option<Boot>) {
         let look = Look::now();
         if let Some(jump) = look.jump_since(self.looked) {
+            if matches!(jump, Jump::Back(_)) && !mutant::is("set-back-while-it-rests-ignored") {
+                // The engine was last told the time before the rest: what has passed since is not set back.
+                self.life
+                    .engine
+                    .lived_until(look.expected_since(self.looked));
+            }
             self.clock_was_set(jump, next_cycle);
         }
         self.looked = look;
@@ -288,7 +318,7 @@ impl Poller<'_> {
     }
 
     /// Waits for whatever comes first, at most so long.
-    fn wait(&mut self, longest: Duration, course: &Course) {
+    fn wait(&mut self, longest: Duration, course: &Course, sentry: Option<&Sentry>) {
         let mut longest = longest;
         if let Some(at) = self.life.engine.wakes_at() {
             longest = longest.min(at.since(clock::now()).max(Duration::from_millis(1)));
@@ -297,7 +327,8 @@ impl Poller<'_> {
         let said = fetch.filter(|_| self.life.engine.listens());
         let stop = Some(&self.stop).filter(|_| !course.stopped);
         let now = Some(&self.now).filter(|_| !course.cut_short);
-        match first(self.life.dispatch.back(), said, [stop, now], longest) {
+        let wake = [stop, now, sentry.map(Sentry::woken)];
+        match first(self.life.dispatch.back(), said, wake, longest) {
             Came::Back(s) => {
                 // All that came back by now, so that it is recorded together.
                 let mut next = Some(s);

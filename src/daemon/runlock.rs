@@ -196,6 +196,15 @@ impl RunLock {
         self.notice.as_deref()
     }
 
+    /// Whether all that happens to the state directory happens on this machine, whose kernel can
+    /// then tell us: it is locked, and on no file system that other machines may have too.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        let directory = self.state_dir.file().as_fd();
+        matches!(self.state_dir, Kept::Locked(_))
+            && FileSystem::of(directory).is_ok_and(|kind| kind == FileSystem::Local)
+    }
+
     /// Looks whether the pidfile is still there and still ours, and puts it
     /// right if not. For every cycle.
     ///

@@ -244,7 +244,7 @@ fn hand_over() {
 }
 
 fn hear(dispatch: &Dispatch) -> Came<Settled, ()> {
-    first(dispatch.back(), None, [None, None], Duration::ZERO)
+    first(dispatch.back(), None, [None; 3], Duration::ZERO)
 }
 
 fn named(settled: &Settled) -> (u64, String) {

@@ -28,7 +28,6 @@ where
 }
 
 /// A thread that gives nothing back.
-#[cfg(all(test, feature = "shuttle"))]
 pub type Thread = JoinHandle<()>;
 
 /// A system that has no room for another thread, for tests: as seen by one thread alone.

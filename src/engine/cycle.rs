@@ -179,8 +179,8 @@ impl Engine {
         }
     }
 
-    /// The latest time an earlier poller is known to have lived at, by this clock:
-    /// if that is still to come, the clock was set back since.
+    /// The latest time the poller, this one or an earlier, is known to have lived at, by this
+    /// clock: if that is still to come, the clock was set back since.
     pub fn lived_until(&mut self, latest: Time) {
         self.latest = latest;
     }

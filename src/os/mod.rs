@@ -8,6 +8,7 @@ pub mod file;
 pub mod file_system;
 pub mod flock;
 pub mod init;
+pub mod inotify;
 pub mod pid;
 pub mod proc;
 pub mod process;

@@ -135,9 +135,11 @@ fn left() -> MutexGuard<'static, Vec<Child>> {
     LEFT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Collects those that were left running and have ended since.
-pub fn collect() {
-    left().retain_mut(|child| status(child).is_none());
+/// Collects those that were left running and have ended since; says how many still run.
+pub fn collect() -> usize {
+    let mut left = left();
+    left.retain_mut(|child| status(child).is_none());
+    left.len()
 }
 
 /// Collects a child if it has ended. `Some(None)`: it has, and nobody knows how. To be

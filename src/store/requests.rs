@@ -14,6 +14,8 @@ use crate::engine::item::ItemRef;
 use crate::engine::time::Time;
 use crate::error::Error;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -83,6 +85,12 @@ pub fn any(layout: &Layout) -> bool {
     !waiting(layout).is_empty()
 }
 
+/// Whether there is surely none: the directory is there and could be listed.
+#[must_use]
+pub fn none(layout: &Layout) -> bool {
+    list(layout).is_ok_and(|names| names.is_empty())
+}
+
 /// All requests, oldest first, each with its file, or with the reason why it
 /// cannot be understood. They stay where they are until [`done`].
 #[must_use]
@@ -120,13 +128,19 @@ pub fn done(path: &Path) -> Result<(), Error> {
 /// The files of all requests, oldest first.
 fn waiting(layout: &Layout) -> Vec<PathBuf> {
     let dir = layout.requests();
-    let mut names = disk::list(&dir).unwrap_or_default();
+    let mut names = list(layout).unwrap_or_default();
+    names.sort();
+    names.into_iter().map(|name| dir.join(name)).collect()
+}
+
+/// The names of the files of all requests.
+fn list(layout: &Layout) -> io::Result<Vec<OsString>> {
+    let mut names = disk::list(&layout.requests())?;
     names.retain(|name| {
         let name = name.to_str();
         name.is_some_and(|n| !n.starts_with('.') && n.ends_with(".json"))
     });
-    names.sort();
-    names.into_iter().map(|name| dir.join(name)).collect()
+    Ok(names)
 }
 
 fn parse(bytes: &[u8]) -> Result<Request, String> {
@@ -158,13 +172,14 @@ mod tests {
         let dir = Dir::new();
         let layout = dir.layout();
         assert!(!any(&layout) && take(&layout).is_empty());
+        assert!(!none(&layout), "nobody could look");
         std::fs::create_dir(&layout.state_dir).expect("a directory");
         let all = Request::new(Time(900), Verb::RetryAll);
         for request in [&retry(10_000), &all, &retry(1_000), &retry(1_000)] {
             submit(&layout, request).expect("left");
         }
         std::fs::write(layout.requests().join(".tmp.1.1"), "{").expect("a temp");
-        assert!(any(&layout));
+        assert!(any(&layout) && !none(&layout));
         for _ in 0..2 {
             let taken: Vec<_> = take(&layout).into_iter().map(|(_, r)| r).collect();
             let want = [all.clone(), retry(1_000), retry(1_000), retry(10_000)].map(Ok);
@@ -174,7 +189,7 @@ mod tests {
             done(&path).expect("done");
             done(&path).expect("done twice");
         }
-        assert!(!any(&layout));
+        assert!(!any(&layout) && none(&layout));
     }
 
     /// The format others may write.

@@ -4,6 +4,7 @@ use crate::world::forge::{Forge, Reply};
 use crate::world::program::{LOG, Place, Running};
 use serde_json::{Value, json};
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -35,11 +36,27 @@ impl<'a> Clocks<'a> {
             return None;
         }
         fs::write(place.path("shift"), [0; 8]).expect("a file");
+        let made = Command::new("mkfifo")
+            .arg(place.path("shift.told"))
+            .status();
+        assert!(made.expect("mkfifo is there").success());
         Some(Clocks(place))
     }
 
     /// From now on the wall clock is `wall` seconds ahead, and the machine has slept for `slept`.
     fn shift(&self, wall: i32, slept: i32) {
+        self.pass(wall, slept);
+        // For as long as this is open, there is somebody to write to.
+        let mut told = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(self.0.path("shift.told"))
+            .expect("it is there");
+        told.write_all(b"set").expect("there is room");
+    }
+
+    /// The same, but as time passes: nobody is told.
+    fn pass(&self, wall: i32, slept: i32) {
         let both = [wall.to_ne_bytes(), slept.to_ne_bytes()].concat();
         let file = fs::OpenOptions::new()
             .write(true)
@@ -235,6 +252,76 @@ fn c023_a_clock_set_forward_and_back_loses_and_delays_nothing() {
     failed(4);
     place.run(&["stop"]).expect(0);
     assert!(poller.ended().success());
+}
+
+/// Given a try that waits for an hour and a poller that sleeps meanwhile, when the clock is set back after
+/// forty minutes, by less than that, then it is said at once, and the try comes after its
+/// hour, no later; and when it is set forward, the next one comes at once (C023, C024).
+#[test]
+fn c023_a_clock_set_while_the_poller_sleeps_delays_nothing() {
+    const MINUTE: i32 = 60;
+    let place = Place::new(FAILING);
+    let Some(clocks) = Clocks::of(&place, "c023") else {
+        return;
+    };
+    let mut config = place.config(FAILING);
+    config["interval_seconds"] = DAY.into();
+    config["retry_seconds"] = HOUR.into();
+    config["max_retries"] = 5.into();
+    place.configure(&config);
+    place.item(1, 0);
+    let mut poller = clocks.start();
+    let failed = |n: usize| {
+        place.until("the try failed", || {
+            place.entries("dispatch.failed").len() == n
+        });
+    };
+    failed(1);
+    poller.until_asleep(&place);
+    clocks.pass(40 * MINUTE, 40 * MINUTE);
+    clocks.shift(20 * MINUTE, 40 * MINUTE);
+    until_jump(&place, "back", 20 * MINUTE);
+    poller.until_asleep(&place);
+    assert_eq!(place.lines("tries.log").len(), 1, "its hour is not over");
+    clocks.shift(41 * MINUTE, 61 * MINUTE);
+    failed(2);
+    poller.until_asleep(&place);
+    clocks.shift(DAY + 41 * MINUTE, 61 * MINUTE);
+    failed(3);
+    until_jump(&place, "forward", DAY);
+    assert_eq!(jumps(&place).len(), 2, "{:?}", jumps(&place));
+    place.run(&["stop"]).expect(0);
+    assert!(poller.ended().success());
+}
+
+/// Given a poller that sleeps, when its state directory is moved, another poller is started in its place and
+/// the clock is set, all before the first gets to run, then it ends and writes nothing into
+/// what is the second one's (R1.3).
+#[test]
+fn r1_3_a_poller_that_wakes_where_its_state_was_replaced_writes_nothing() {
+    let place = Place::new(LOG);
+    let Some(clocks) = Clocks::of(&place, "r1_3") else {
+        return;
+    };
+    let mut config = place.config(LOG);
+    config["interval_seconds"] = HOUR.into();
+    place.configure(&config);
+    let mut first = clocks.start();
+    place.at_rest();
+    first.until_asleep(&place);
+    first.signal("STOP");
+    fs::rename(place.state(), place.path("moved")).expect("it can be moved");
+    let mut second = place.start();
+    place.at_rest();
+    second.until_asleep(&place);
+    let run = || fs::read_to_string(place.path("state/run.json")).expect("it is there");
+    let before = run();
+    clocks.shift(DAY, 0);
+    first.signal("CONT");
+    assert_eq!(first.ended().code(), Some(1));
+    assert_eq!(run(), before);
+    place.run(&["stop"]).expect(0);
+    assert!(second.ended().success());
 }
 
 /// Given state written while the clock was a day ahead (a try that waits, a tracker that asked to

@@ -691,6 +691,25 @@ fn r1_3_a_state_directory_that_was_moved_is_let_go_within_a_second() {
     assert!(second.ended().success());
 }
 
+/// Given a poller that sleeps, when a directory is moved that its state directory is in, then it
+/// ends within moments, whatever its interval (R1.3).
+#[test]
+fn r1_3_a_state_directory_that_was_moved_with_what_it_is_in_is_let_go() {
+    let place = Place::new(LOG);
+    let mut config = place.config(LOG);
+    config["interval_seconds"] = 3600.into();
+    config["state_dir"] = "above/it/state".into();
+    place.configure(&config);
+    let mut poller = place.start();
+    place.until("the first cycle is over", || {
+        !place.status()["next_cycle_at"].is_null()
+    });
+    poller.until_asleep(&place);
+    fs::rename(place.path("above"), place.path("moved")).expect("it can be moved");
+    assert_eq!(poller.ended().code(), Some(1));
+    assert!(!exists(&place.path("above")));
+}
+
 /// Given a poller started under `nohup`, when the terminal hangs up, then it goes
 /// on polling; a `SIGTERM` still ends it (R2.6, C090).
 #[test]

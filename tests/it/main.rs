@@ -37,6 +37,7 @@ mod proof;
 mod receipts;
 mod recorded;
 mod reload;
+mod rest;
 mod restarts;
 mod rooms;
 mod shipping;

@@ -11,6 +11,7 @@ use crossbeam_channel::{Receiver, Sender};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// A poller's surroundings: an inbox, a config, a state directory.
 struct Place {

@@ -427,6 +427,30 @@ impl Running {
         (ticks(11) + ticks(12)) / 100.0
     }
 
+    /// Waits until none of its threads wakes up for two seconds: until the kernel has not had to
+    /// take the processor from any that went to sleep.
+    pub fn until_asleep(&self, place: &Place) {
+        let slept = || {
+            let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).expect("it lives");
+            let mut slept = Vec::new();
+            for thread in threads.flatten() {
+                let status = fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+                let times = status.lines().find(|l| l.starts_with("voluntary_ctxt"));
+                slept.push((thread.file_name(), times.map(str::to_string)));
+            }
+            slept.sort();
+            slept
+        };
+        let (mut before, mut since) = (slept(), Instant::now());
+        place.until("the poller sleeps", || {
+            let now = slept();
+            if now != before {
+                (before, since) = (now, Instant::now());
+            }
+            since.elapsed() > Duration::from_secs(2)
+        });
+    }
+
     /// Sends a signal by its name.
     pub fn signal(&self, name: &str) {
         let sent = Command::new("kill")

@@ -33,6 +33,62 @@ fn stop(place: &Place, poller: &mut Running, during: &str) -> Duration {
     took
 }
 
+/// Given a system without `/proc`, as a bare chroot is, when a poller is to start, then none does, and what to do is said.
+#[test]
+fn without_proc_no_poller_starts() {
+    if !can_unshare("without /proc", &["--mount"]) {
+        return;
+    }
+    let place = Place::new(LOG);
+    place.item(1, 0);
+    let script = r#"exec unshare --mount sh -c 'umount -l /proc && exec "$@"' sh "$@""#;
+    let mut command = place.shell(script, &["start", "--once"]);
+    let answer = Answer::of(command.output().expect("sh is there")).expect(1);
+    let said = answer.stderr;
+    assert!(said.contains("cannot work without /proc"), "{said}");
+    assert!(said.contains("hint: mount it"), "{said}");
+    assert!(place.lines("ids.log").is_empty());
+    place.once().expect(0);
+}
+
+/// Given a `run.json` that cannot be written, then work goes on, and that is said once, and once more after it could
+/// be meanwhile (R3.5).
+#[test]
+fn r3_5_a_run_json_that_cannot_be_written_is_said_once() {
+    let place = Place::new(LOG);
+    place.once().expect(0);
+    let path = place.path("state/run.json");
+    let in_the_way = || {
+        fs::remove_file(&path).expect("it is there");
+        fs::create_dir(&path).expect("a directory");
+        fs::write(path.join("file"), "").expect("a file");
+    };
+    let said = || {
+        let lines = place.lines("stderr.log");
+        lines.iter().filter(|l| l.contains("run.json")).count()
+    };
+    let mut poller = place.start();
+    let cycles = |items: std::ops::RangeInclusive<u64>| {
+        for number in items {
+            place.item(number, 0);
+            place.until("it is told of", || {
+                place.entries("dispatch.succeeded").len() as u64 == number
+            });
+        }
+    };
+    in_the_way();
+    cycles(1..=3);
+    assert_eq!(said(), 1, "{}", place.story());
+    fs::remove_dir_all(&path).expect("it is there");
+    cycles(4..=4);
+    place.until("it is written", || path.is_file());
+    in_the_way();
+    cycles(5..=6);
+    assert_eq!(said(), 2, "{}", place.story());
+    poller.signal("TERM");
+    assert_eq!(poller.ended().code(), Some(0));
+}
+
 /// Given a hundred pollers started under `nohup`, when the terminal hangs up, then none takes
 /// notice, and each stops cleanly at a SIGTERM (R2.6, C090).
 #[test]

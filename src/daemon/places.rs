@@ -315,6 +315,20 @@ mod tests {
         assert!(names(&path.join("below"), &file).is_err());
     }
 
+    /// What `check` says of a state directory is what `start` would.
+    #[test]
+    fn a_state_directory_that_cannot_be_made_or_used_is_an_error() {
+        let scratch = Scratch::new().with_state();
+        let file = scratch.path().join("file");
+        fs::write(&file, "").expect("written");
+        assert_eq!(check_state_dir(&scratch.state()), Ok(()));
+        assert_eq!(check_state_dir(&scratch.state().join("a/b")), Ok(()));
+        for wrong in [file.clone(), file.join("state")] {
+            assert!(check_state_dir(&wrong).is_err(), "{}", wrong.display());
+        }
+        assert!(!scratch.state().join("a").exists(), "nothing is made");
+    }
+
     /// To root it explains nothing whose a file is.
     #[test]
     fn root_is_not_told_whose_a_file_is() {

@@ -570,6 +570,11 @@ fn only_who_was_not_asked_needs_a_signal() {
         ..run
     };
     assert!(!needs(&next), "the target has given its lock back");
+    fs::remove_file(RunInfo::path(&scratch.state())).expect("it is there");
+    assert!(
+        !turn::needs_no_signal(&target, &scratch.state()),
+        "it lives"
+    );
 }
 
 /// Where a poller can be stopped that cannot be stopped from here.

@@ -51,8 +51,10 @@ fn c141_more_than_are_held_wait_on_disk() {
     store.drive(&mut engine, NOW);
     let mut delivered = 0;
     while let Some(number) = flying(&engine) {
-        engine.on(NOW, settled(number, Outcome::Delivered));
-        store.drive(&mut engine, NOW);
+        // Each has its turn before the second event of any.
+        let now = NOW.plus(Duration::from_millis(delivered as u64));
+        engine.on(now, settled(number, Outcome::Delivered));
+        store.drive(&mut engine, now);
         delivered += 1;
         assert!(held(&mut engine).len() <= 3, "{:?}", held(&mut engine));
         assert_eq!(engine.backlog(), (10 - delivered, 0));

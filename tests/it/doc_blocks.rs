@@ -120,6 +120,11 @@ const OTHER_KINDS: &[(&str, &str, &str)] = &[
         "the_text_of_the_tmux_page_is_what_is_pasted",
     ),
     (
+        "docs/commands.md",
+        "",
+        "what_check_says_online_is_on_the_commands_page",
+    ),
+    (
         "docs/architecture.md",
         "",
         "every_block_of_the_documents_is_somebodys",
@@ -166,7 +171,11 @@ fn is_run(command: &str, ci: &str, sources: &str) -> bool {
     let words: Vec<&str> = command.split_whitespace().collect();
     let (set, words) = words.split_at(words.iter().take_while(|w| assignment(w)).count());
     // What is set is something that is read.
-    let known = |word: &&str| sources.contains(word.split('=').next().unwrap_or_default());
+    let known = |word: &&str| {
+        let name = word.split('=').next();
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        sources.split(|c| !plain(c)).any(|read| Some(read) == name)
+    };
     if !set.iter().all(known) {
         return false;
     }
@@ -489,6 +498,24 @@ fn the_text_of_the_tmux_page_is_what_is_pasted() {
         rest = &rest[at + part.len()..];
     }
     assert!(rest.trim().is_empty(), "more than is shown: {rest}");
+}
+
+/// Given what `check --online` says in `docs/commands.md`, when each line is looked for in what its test expects of a real one,
+/// then it is there.
+#[test]
+fn what_check_says_online_is_on_the_commands_page() {
+    let page = page("docs/commands.md");
+    let tested = include_str!("check_online.rs").replace("\\\"", "\"");
+    let plain = fenced(&page).into_iter().find(|(kind, _)| kind.is_empty());
+    let (_, shown) = plain.expect("what it says");
+    assert!(shown.lines().count() > 4, "{shown}");
+    // The test has the refusal of the repository and the token of its own.
+    let shown = shown
+        .replace("octo/web", "octo/api")
+        .replace("GITHUB_TOKEN", "TOKEN");
+    for line in shown.lines() {
+        assert!(tested.contains(&format!("\"{line}\",\n")), "{line}");
+    }
 }
 
 /// Given the program with its symbols, when `.ci/split` parts them as `docs/releasing.md` says, then the program does what it did, has

@@ -518,3 +518,42 @@ fn gh_auth_token_is_a_token_command() {
         assert_eq!(asked.header("authorization"), Some("Bearer gho_t0ken"));
     }
 }
+
+/// Given a credential as systemd has it for a service, when the token is read by the setting that `docs/supervision.md` names, by the
+/// command and by the file, then each asks with it; and without systemd each says what is missing.
+#[test]
+fn a_credential_of_systemd_is_a_token_as_documented() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let page = fs::read_to_string(root.join("docs/supervision.md")).expect("the page");
+    for key in ["token_command", "token_file"] {
+        let setting = page.split('`').find(|part| {
+            let written = format!("\"{key}\": ");
+            part.starts_with(&written)
+        });
+        let setting = setting.unwrap_or_else(|| panic!("no {key} is named"));
+        let forge = forge();
+        let keys: Value = serde_json::from_str(&format!("{{ {setting} }}")).expect("JSON");
+        let place = place(forge.url(), &keys);
+        // Where systemd puts it, in a place of the test's own.
+        let there = "/run/credentials/idempoll.service";
+        let here = place.path("credentials");
+        let config = fs::read_to_string(place.path("idempoll.json")).expect("the config");
+        place.write(
+            "idempoll.json",
+            &config.replace(there, &here.display().to_string()),
+        );
+        let failed = once(&place, &[]).expect(1);
+        assert!(!failed.stderr.is_empty());
+        assert!(forge.asked().is_empty(), "{key}: asked without a token");
+        fs::create_dir(&here).expect("a directory");
+        place.write("credentials/token", "github_pat_of_a_service\n");
+        let directory = here.display().to_string();
+        once(&place, &[("CREDENTIALS_DIRECTORY", &directory)]).expect(0);
+        let asked = forge.asked();
+        assert!(!asked.is_empty(), "{key}: nothing was asked");
+        for asked in asked {
+            let bearer = "Bearer github_pat_of_a_service";
+            assert_eq!(asked.header("authorization"), Some(bearer), "{key}");
+        }
+    }
+}

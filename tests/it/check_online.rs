@@ -145,8 +145,7 @@ fn what_is_missing_is_said_with_what_to_do() {
             },
             1,
             &[
-                "octo/api: GET /repos/octo/api/issues answered 403: Resource not accessible",
-                "and this needs issues=read",
+                "problem: source 'api': octo/api: GET /repos/octo/api/issues answered 403: Resource not accessible by personal access token; what may be read depends on the environment variable TOKEN, and this needs issues=read",
                 "; pull requests and the label can be read",
             ],
         ),

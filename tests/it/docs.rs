@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn page(name: &str) -> String {
+pub fn page(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(name);
     fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
@@ -44,7 +44,7 @@ fn first_cells(page: &str) -> Vec<String> {
 }
 
 /// The fenced blocks of a page that begin with this word.
-fn blocks<'p>(page: &'p str, word: &str) -> Vec<&'p str> {
+pub fn blocks<'p>(page: &'p str, word: &str) -> Vec<&'p str> {
     page.split(&format!("\n```{word}\n"))
         .skip(1)
         .map(|rest| rest.split("\n```").next().unwrap_or_default())
@@ -116,7 +116,7 @@ fn overview_flags(help: &str) -> BTreeSet<String> {
 }
 
 /// What differs from run to run is made equal: numbers, columns, the directory.
-fn alike(text: &str, dir: &Path) -> String {
+pub fn alike(text: &str, dir: &Path) -> String {
     let text = text
         .replace(&dir.display().to_string(), "/srv/work")
         .replace("just now", "0 s ago");

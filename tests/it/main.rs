@@ -14,6 +14,7 @@ mod clocks;
 mod commands;
 mod cut_short;
 mod delivery;
+mod doc_blocks;
 mod docs;
 mod engine_worlds;
 mod exec_sink;

@@ -49,12 +49,23 @@ fn c141_more_than_are_held_wait_on_disk() {
     }
     engine.on(NOW, complete(7));
     store.drive(&mut engine, NOW);
+    // Each is put off once, and goes back to where it was.
+    let later = NOW.plus(Duration::from_secs(60));
+    let put_off = || Outcome::Deferred {
+        reason: "not now".into(),
+        not_before: Some(later),
+    };
+    while let Some(number) = flying(&engine) {
+        engine.on(NOW, settled(number, put_off()));
+        store.drive(&mut engine, NOW);
+        assert!(held(&mut engine).len() <= 3, "{:?}", held(&mut engine));
+        assert_eq!(engine.backlog(), (10, 0));
+    }
+    store.drive(&mut engine, later);
     let mut delivered = 0;
     while let Some(number) = flying(&engine) {
-        // Each has its turn before the second event of any.
-        let now = NOW.plus(Duration::from_millis(delivered as u64));
-        engine.on(now, settled(number, Outcome::Delivered));
-        store.drive(&mut engine, now);
+        engine.on(later, settled(number, Outcome::Delivered));
+        store.drive(&mut engine, later);
         delivered += 1;
         assert!(held(&mut engine).len() <= 3, "{:?}", held(&mut engine));
         assert_eq!(engine.backlog(), (10 - delivered, 0));

@@ -415,7 +415,6 @@ impl Engine {
     }
 
     fn loaded(&mut self, now: Time, slug: Slug, found: Found) {
-        // A file that claims to be from the future would have all that is said until then count as seen.
         let mut aside = None;
         let damaged = matches!(found, Found::Damaged { .. } | Found::SetAside { .. })
             && !mutant::is("damaged-is-first-sight");
@@ -423,6 +422,7 @@ impl Engine {
             Found::Record(record) => Some(*record),
             Found::Nothing => None,
             Found::Damaged { reason, modified } => {
+                // By a file from the future all that is said until then would count as seen.
                 let modified = modified.min(now);
                 aside = Some(
                     Entry::new(now, "record.set_aside")

@@ -644,7 +644,7 @@ impl<'a> Apart<'a> {
         let shell = self.place.shell(&script, args);
         let mut command = Command::new("nsenter");
         command
-            .args(["-m", "-t", &self.poller.pid().to_string(), "sh"])
+            .args(["-m", "-r", "-t", &self.poller.pid().to_string(), "sh"])
             .args(shell.get_args());
         Answer::of(command.output().expect("nsenter"))
     }

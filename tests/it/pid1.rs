@@ -68,7 +68,7 @@ impl<'a> Container<'a> {
         let shell = self.place.shell(&inside, args);
         let mut command = Command::new("nsenter");
         command
-            .args(["-t", &self.pid1.to_string(), "-p", "-m", "sh"])
+            .args(["-t", &self.pid1.to_string(), "-p", "-m", "-r", "sh"])
             .args(shell.get_args());
         Answer::of(command.output().expect("nsenter"))
     }

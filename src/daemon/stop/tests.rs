@@ -357,7 +357,7 @@ fn a_poller_in_another_pid_namespace_is_stopped_only_from_inside() {
     assert!(said.contains(&which), "{said}");
 
     let target = outside.to_string();
-    let nsenter = ["nsenter", "--pid", "--mount", "--target", &target];
+    let nsenter = ["nsenter", "--pid", "--mount", "--root", "--target", &target];
     // The end of pid 1 ends all of the namespace, this `stop` included.
     let stop = command("stop", &scratch, &nsenter).output();
     stop.expect("nsenter is there");

@@ -228,6 +228,27 @@ fn c089_a_main_thread_that_hangs_is_noticed() {
     end(running);
 }
 
+/// Given a poller with an hour to its next cycle, when nothing happens, then its watchdog hears of it all the same (C089).
+#[test]
+fn c089_a_poller_at_rest_gives_signs_of_life() {
+    let place = Place::new(LOG);
+    let mut config = place.config(LOG);
+    config["interval_seconds"] = json!(3600);
+    place.configure(&config);
+    let manager = Manager::at(&place);
+    let mut command = manager.start(&place);
+    command.env("WATCHDOG_USEC", "400000");
+    let running = place.spawn(&mut command);
+    manager.until(&place, "READY=1");
+    place.until("its cycle is over", || {
+        !place.status()["last_cycle"].is_null()
+    });
+    for _ in 0..20 {
+        manager.until(&place, "WATCHDOG=1");
+    }
+    end(running);
+}
+
 /// Given a service manager with a watchdog, when commands and token commands run, then
 /// they know nothing of it (R7.4).
 #[test]

@@ -1,6 +1,6 @@
 //! A flag that also wakes: raised once, seen by everyone who polls it.
 
-use super::check;
+use super::{check, uninterrupted};
 #[cfg(all(test, feature = "shuttle"))]
 use shuttle::sync::atomic::AtomicBool;
 use std::io;
@@ -75,8 +75,12 @@ impl Wake {
     pub fn raise(&self) {
         self.raised.store(true, Ordering::SeqCst);
         let one = 1u64.to_ne_bytes();
-        // SAFETY: `one` is 8 readable bytes; a full counter (EAGAIN) is readable already.
-        unsafe { libc::write(self.event.as_raw_fd(), one.as_ptr().cast(), one.len()) };
+        // Whoever waits would sleep on for ever. A full counter (EAGAIN) is readable already.
+        let _ = uninterrupted(|| {
+            let (fd, at) = (self.event.as_raw_fd(), one.as_ptr().cast());
+            // SAFETY: `one` is 8 readable bytes.
+            check(unsafe { libc::write(fd, at, one.len()) })
+        });
     }
 
     /// Whether it was raised.

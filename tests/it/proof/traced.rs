@@ -104,10 +104,19 @@ impl Call {
         format!("{}({about})", self.name)
     }
 
+    /// Whether its descriptor is of what the kernel calls so.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.descriptor() == name
+    }
+
+    fn descriptor(&self) -> String {
+        let fd = fs::read_link(format!("/proc/{}/fd/{}", self.thread, self.args[0]));
+        fd.map_or_else(|_| String::new(), |to| to.display().to_string())
+    }
+
     /// Whether it is about a connection over TCP.
     pub fn is_network(&self) -> bool {
-        let fd = fs::read_link(format!("/proc/{}/fd/{}", self.thread, self.args[0]));
-        let to = fd.map_or_else(|_| String::new(), |to| to.display().to_string());
+        let to = self.descriptor();
         let inode = to
             .strip_prefix("socket:[")
             .and_then(|rest| rest.strip_suffix(']'));

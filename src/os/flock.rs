@@ -189,14 +189,17 @@ fn flock(fd: BorrowedFd<'_>, operation: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scratch::Scratch;
 
-    fn exe() -> File {
-        File::open(std::env::current_exe().expect("there is one")).expect("it can be read")
+    /// A directory of the test's own, to be locked.
+    fn open(scratch: &Scratch) -> File {
+        File::open(&**scratch).expect("it can be read")
     }
 
     #[test]
     fn a_lock_excludes_another_description_and_not_itself() {
-        let (a, b) = (exe(), exe());
+        let scratch = Scratch::new();
+        let (a, b) = (open(&scratch), open(&scratch));
         assert_eq!(try_exclusive(a.as_fd()).expect("flock works"), Try::Taken);
         assert_eq!(try_exclusive(a.as_fd()).expect("flock works"), Try::Taken);
         assert_eq!(try_exclusive(b.as_fd()).expect("flock works"), Try::Busy);
@@ -207,7 +210,8 @@ mod tests {
 
     #[test]
     fn a_lock_is_seen_from_another_descriptor_and_from_no_probe() {
-        let (a, b, probe) = (exe(), exe(), exe());
+        let scratch = Scratch::new();
+        let [a, b, probe] = [(); 3].map(|()| open(&scratch));
         let held = || is_held(probe.as_fd()).expect("flock works");
         assert_eq!(try_shared(a.as_fd()).expect("flock works"), Try::Taken);
         assert!(!held(), "shared is no lock");

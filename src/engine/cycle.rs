@@ -422,17 +422,15 @@ impl Engine {
             Found::Record(record) => Some(*record),
             Found::Nothing => None,
             Found::Damaged { reason, modified } => {
-                // By a file from the future all that is said until then would count as seen.
-                let modified = modified.min(now);
                 aside = Some(
                     Entry::new(now, "record.set_aside")
                         .with("record", slug.to_string())
                         .with("reason", reason),
                 );
-                let stand_in = self.instead_of_damaged(&slug, modified);
+                let stand_in = self.instead_of_damaged(now, &slug, modified);
                 stand_in.filter(|_| !mutant::is("damaged-is-first-sight"))
             }
-            Found::SetAside { modified } => self.instead_of_damaged(&slug, modified.min(now)),
+            Found::SetAside { modified } => self.instead_of_damaged(now, &slug, modified),
             Found::Unreadable { reason } => {
                 self.skip(&slug);
                 self.give_up_place(&slug);
@@ -471,7 +469,7 @@ impl Engine {
         self.let_go(&slug);
     }
 
-    fn instead_of_damaged(&self, slug: &Slug, modified: Time) -> Option<Record> {
+    fn instead_of_damaged(&self, now: Time, slug: &Slug, modified: Time) -> Option<Record> {
         let (feed, number) = slug.as_str().rsplit_once('~')?;
         let number: u64 = number.parse().ok()?;
         let at = self
@@ -493,7 +491,8 @@ impl Engine {
             &setup.rules.source,
             item,
             was_active,
-            modified,
+            // By a file from the future all that is said until then would count as seen.
+            modified.min(now),
         ))
     }
 

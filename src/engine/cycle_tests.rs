@@ -149,13 +149,23 @@ fn fresh() -> (Store, Engine) {
 
 /// The same, in the middle of its first listing.
 fn listing() -> (Store, Engine) {
-    let (mut store, mut engine) = fresh();
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    listing_by(setup("1.0.0"))
+}
+
+fn listing_by(setup: Setup) -> (Store, Engine) {
+    let mut store = Store::default();
+    let mut engine = Engine::new(setup, vec![None], vec![]);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     (store, engine)
 }
 
 impl Store {
+    /// Tells the engine a fact, and carries out what that leads to.
+    fn tell(&mut self, engine: &mut Engine, now: Time, fact: Fact) -> Vec<String> {
+        engine.on(now, fact);
+        self.drive(engine, now)
+    }
+
     /// Carries out all steps there are; gives those that are about more than records, as text.
     fn drive(&mut self, engine: &mut Engine, now: Time) -> Vec<String> {
         let mut done = Vec::new();
@@ -305,24 +315,27 @@ fn r3_7_the_steps_come_in_the_promised_order() {
             "deliver dir:in#2/opened try 1"
         ]
     );
-    engine.on(NOW, settled(2, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(2, Outcome::Delivered));
     // The same again does nothing, once what came in between has been summed up.
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     engine.on(NOW, complete(7));
     assert_eq!(
         store.drive(&mut engine, NOW),
         ["cycle of 2 failed 0 interrupted false", "poll.cycle"]
     );
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     engine.on(NOW, complete(7));
     assert_eq!(
         store.drive(&mut engine, NOW),
         ["cycle of 2 failed 0 interrupted false"]
     );
     engine.leave();
+}
+
+fn failed() -> Outcome {
+    Outcome::Failed {
+        reason: "exit code 1".into(),
+    }
 }
 
 fn sighting_fact(number: u64) -> Fact {
@@ -335,10 +348,8 @@ fn sighting_fact(number: u64) -> Fact {
 fn r3_5_what_cannot_be_recorded_is_not_delivered() {
     let mut store = Store::default();
     let mut engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, Fact::Heard(Heard::Clock(NOW)));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
+    store.tell(&mut engine, NOW, Fact::Heard(Heard::Clock(NOW)));
     store.failing = true;
     let mut done = Vec::new();
     for number in 1..=3 {
@@ -358,8 +369,7 @@ fn r3_5_what_cannot_be_recorded_is_not_delivered() {
     assert_eq!(done, wanted, "said once, and then the store is down");
     assert!(engine.store_trouble().is_some() && engine.is_stuck());
     // While it is down, a cycle asks nobody.
-    engine.on(NOW, Fact::CycleDue);
-    let done = store.drive(&mut engine, NOW);
+    let done = store.tell(&mut engine, NOW, Fact::CycleDue);
     assert_eq!(done, ["cycle of 0 failed 1 interrupted false"]);
     let retry_at = engine.wakes_at().expect("it is tried again");
     assert_eq!(store.drive(&mut engine, retry_at), ["refused"], "one probe");
@@ -371,8 +381,7 @@ fn r3_5_what_cannot_be_recorded_is_not_delivered() {
         "{done:?}"
     );
     for number in 1..=3 {
-        engine.on(later, settled(number, Outcome::Delivered));
-        store.drive(&mut engine, later);
+        store.tell(&mut engine, later, settled(number, Outcome::Delivered));
     }
     assert!(
         store
@@ -392,25 +401,19 @@ fn r3_2_one_record_that_cannot_be_saved_holds_up_nobody_else() {
     let mut store = Store::default();
     let mut engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
     store.stubborn = Some(slug(1));
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     for number in 1..=3 {
-        engine.on(NOW, sighting_fact(number));
-        store.drive(&mut engine, NOW);
-        engine.on(NOW, settled(number, Outcome::Delivered));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, sighting_fact(number));
+        store.tell(&mut engine, NOW, settled(number, Outcome::Delivered));
     }
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     // However often it fails: it is one record, not the store.
     for _ in 0..4 {
         let again = engine.wakes_at().expect("it is tried again");
         store.drive(&mut engine, again);
-        engine.on(again, Fact::CycleDue);
-        let done = store.drive(&mut engine, again);
+        let done = store.tell(&mut engine, again, Fact::CycleDue);
         assert!(done.contains(&"list".to_string()), "{done:?}");
-        engine.on(again, complete(7));
-        store.drive(&mut engine, again);
+        store.tell(&mut engine, again, complete(7));
     }
     assert_eq!(store.records.len(), 2);
     assert_eq!(store.feed.as_ref().and_then(|f| f.cursor.clone()), None);
@@ -421,8 +424,7 @@ fn r3_2_one_record_that_cannot_be_saved_holds_up_nobody_else() {
         done.contains(&"deliver dir:in#1/opened try 1".to_string()),
         "{done:?}"
     );
-    engine.on(later, settled(1, Outcome::Delivered));
-    store.drive(&mut engine, later);
+    store.tell(&mut engine, later, settled(1, Outcome::Delivered));
     assert!(engine.is_quiet() && engine.wakes_at().is_none());
     engine.leave();
 }
@@ -435,15 +437,12 @@ fn c023_a_clock_set_back_delays_nothing() {
     let mut rules = setup("1.0.0");
     rules.feeds[0].rules.policy.max_retries = 3;
     let mut engine = Engine::new(rules, vec![None], vec![]);
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     let failed = Outcome::Failed {
         reason: "exit status 1".into(),
     };
-    engine.on(NOW, settled(1, failed));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(1, failed));
     let yesterday = NOW.minus(Duration::from_secs(86_400));
     assert_eq!(
         store.drive(&mut engine, yesterday),
@@ -474,11 +473,9 @@ fn c023_a_clock_counts_as_set_back_from_two_seconds_on() {
 #[test]
 fn r5_5_what_is_refused_for_good_took_one_try() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     let reason = "410 Gone".to_string();
-    engine.on(NOW, settled(1, Outcome::Refused { reason }));
-    let done = store.drive(&mut engine, NOW);
+    let done = store.tell(&mut engine, NOW, settled(1, Outcome::Refused { reason }));
     assert!(done.contains(&"poll.gave_up".to_string()), "{done:?}");
     let given_up = &store.records[&slug(1)].sinks["sink"].gave_up;
     let attempts: Vec<u32> = given_up.values().map(|g| g.attempts).collect();
@@ -494,10 +491,8 @@ fn c023_a_clock_set_forward_and_back_delays_nothing() {
     let mut rules = setup("1.0.0");
     rules.feeds[0].rules.policy.max_retries = 5;
     let mut engine = Engine::new(rules, vec![None], vec![]);
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     let fail = |engine: &mut Engine, now| {
         let reason = "exit status 1".into();
         engine.on(now, settled(1, Outcome::Failed { reason }));
@@ -532,16 +527,14 @@ fn c023_a_clock_set_forward_and_back_delays_nothing() {
 #[test]
 fn an_engine_that_follows_another_forgets_and_repeats_nothing() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     let fail = |engine: &mut Engine| {
         engine.on(NOW, Fact::Listed(Listing::Cut(Cut::because("no route"))));
     };
     fail(&mut engine);
     let said = store.drive(&mut engine, NOW);
     assert!(said.contains(&"poll.source_error".to_string()), "{said:?}");
-    engine.on(NOW, settled(1, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(1, Outcome::Delivered));
     let mut next = Engine::new(setup("1.0.0"), vec![store.feed.clone()], vec![slug(1)]);
     next.follow(&engine);
     engine.leave();
@@ -566,10 +559,8 @@ fn r6_4_a_feed_of_which_more_is_told_is_listed_in_full() {
     };
     let mut store = Store::default();
     let mut engine = Engine::new(stored("issues"), vec![None], vec![]);
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
+    store.tell(&mut engine, NOW, complete(1));
     engine.leave();
     for (scope, in_full) in [("issues", false), ("", true)] {
         let mut engine = Engine::new(stored(scope), vec![store.feed.clone()], vec![]);
@@ -594,17 +585,14 @@ fn c023_not_now_by_a_clock_that_ran_ahead_delays_nothing() {
     for noticed in [false, true] {
         let mut store = Store::default();
         let mut engine = Engine::new(setup("1.0.0"), vec![None], vec![]);
-        engine.on(ahead, Fact::CycleDue);
-        store.drive(&mut engine, ahead);
-        engine.on(ahead, sighting_fact(1));
-        store.drive(&mut engine, ahead);
+        store.tell(&mut engine, ahead, Fact::CycleDue);
+        store.tell(&mut engine, ahead, sighting_fact(1));
         let reason = "busy".into();
         let not_now = Outcome::Deferred {
             reason,
             not_before: None,
         };
-        engine.on(ahead, settled(1, not_now));
-        store.drive(&mut engine, ahead);
+        store.tell(&mut engine, ahead, settled(1, not_now));
         if noticed {
             store.drive(&mut engine, NOW);
         }
@@ -626,8 +614,7 @@ fn c023_not_now_by_a_clock_that_ran_ahead_delays_nothing() {
 fn r3_6_a_damaged_record_is_set_aside_and_never_a_first_sight() {
     let (mut store, mut engine) = fresh();
     store.damaged = Some(slug(1));
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     engine.on(NOW, sighting_fact(1));
     assert_eq!(
         store.drive(&mut engine, NOW),
@@ -649,16 +636,14 @@ fn c111_a_damaged_record_from_the_future_swallows_nothing() {
     let now = NOW.minus(Duration::from_secs(86_400));
     let (mut store, mut engine) = fresh();
     store.damaged = Some(slug(1));
-    engine.on(now, Fact::CycleDue);
-    store.drive(&mut engine, now);
+    store.tell(&mut engine, now, Fact::CycleDue);
     let mut said = sighting(1);
     if let Heard::Sighting(sighting) = &mut said {
         sighting
             .comments
             .push(comment(now.plus(Duration::from_secs(60))));
     }
-    engine.on(now, Fact::Heard(said));
-    let done = store.drive(&mut engine, now);
+    let done = store.tell(&mut engine, now, Fact::Heard(said));
     let delivered = "deliver dir:in#1/comment/1 try 1".to_string();
     assert!(done.contains(&delivered), "{done:?}");
     engine.leave();
@@ -670,17 +655,14 @@ fn c111_a_damaged_record_from_the_future_swallows_nothing() {
 fn c114_an_unreadable_record_holds_the_cursor_back() {
     let (mut store, mut engine) = fresh();
     store.unreadable = Some(slug(1));
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     engine.on(NOW, sighting_fact(1));
     assert_eq!(
         store.drive(&mut engine, NOW),
         ["save feed", "poll.item_error"]
     );
-    engine.on(NOW, sighting_fact(2));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(2));
+    store.tell(&mut engine, NOW, complete(7));
     assert_eq!(store.feed.as_ref().and_then(|f| f.cursor.clone()), None);
     assert!(
         store.records.contains_key(&slug(2)),
@@ -694,8 +676,7 @@ fn c114_an_unreadable_record_holds_the_cursor_back() {
 #[test]
 fn r4_2_a_cut_listing_moves_nothing() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     let before = store.feed.clone();
     engine.on(NOW, Fact::Listed(Listing::Cut(Cut::because("502"))));
     assert_eq!(
@@ -716,8 +697,7 @@ fn r4_2_a_cut_listing_moves_nothing() {
 #[test]
 fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     engine.on(NOW, Fact::StopAsked);
     assert!(!engine.listens());
     assert_eq!(
@@ -746,8 +726,7 @@ fn r4_3_a_cycle_cut_short_by_a_stop_says_so() {
 #[test]
 fn r6_7_given_up_deliveries_come_back_when_asked_for_and_with_a_newer_version() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     engine.on(
         NOW,
         settled(

@@ -6,11 +6,7 @@ use super::*;
 fn holding_two() -> (Store, Engine) {
     let mut setup = setup("1.0.0");
     setup.most_held = 2;
-    let mut engine = Engine::new(setup, vec![None], vec![]);
-    let mut store = Store::default();
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    (store, engine)
+    listing_by(setup)
 }
 
 fn held(engine: &mut Engine) -> Vec<u64> {
@@ -41,14 +37,12 @@ fn two_events(number: u64) -> Fact {
 fn c141_more_than_are_held_wait_on_disk() {
     let (mut store, mut engine) = holding_two();
     for number in 1..=5 {
-        engine.on(NOW, two_events(number));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, two_events(number));
         let first: Vec<u64> = (1..=number.min(2)).collect();
         assert_eq!(held(&mut engine), first);
         assert_eq!(engine.backlog(), (2 * number as usize, 0));
     }
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     // Each is put off once, and goes back to where it was.
     let later = NOW.plus(Duration::from_secs(60));
     let put_off = || Outcome::Deferred {
@@ -56,16 +50,14 @@ fn c141_more_than_are_held_wait_on_disk() {
         not_before: Some(later),
     };
     while let Some(number) = flying(&engine) {
-        engine.on(NOW, settled(number, put_off()));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, settled(number, put_off()));
         assert!(held(&mut engine).len() <= 3, "{:?}", held(&mut engine));
         assert_eq!(engine.backlog(), (10, 0));
     }
     store.drive(&mut engine, later);
     let mut delivered = 0;
     while let Some(number) = flying(&engine) {
-        engine.on(later, settled(number, Outcome::Delivered));
-        store.drive(&mut engine, later);
+        store.tell(&mut engine, later, settled(number, Outcome::Delivered));
         delivered += 1;
         assert!(held(&mut engine).len() <= 3, "{:?}", held(&mut engine));
         assert_eq!(engine.backlog(), (10 - delivered, 0));
@@ -79,14 +71,11 @@ fn c141_more_than_are_held_wait_on_disk() {
 fn what_was_given_up_is_held() {
     let (mut store, mut engine) = holding_two();
     for number in 1..=4 {
-        engine.on(NOW, two_events(number));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, two_events(number));
     }
     let mut tried = 0;
     while let Some(number) = flying(&engine) {
-        let reason = "exit code 1".into();
-        engine.on(NOW, settled(number, Outcome::Failed { reason }));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, settled(number, failed()));
         tried += 1;
         assert_eq!(engine.backlog(), (8 - tried, tried));
     }
@@ -99,28 +88,22 @@ fn what_was_given_up_is_held() {
 fn c114_what_cannot_be_read_gives_up_its_place() {
     let (mut store, mut engine) = holding_two();
     for number in 1..=4 {
-        engine.on(NOW, sighting_fact(number));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, sighting_fact(number));
     }
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     store.unreadable = Some(slug(3));
     for number in [1, 2, 4] {
         assert_eq!(engine.in_flight(), 1);
-        engine.on(NOW, settled(number, Outcome::Delivered));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, settled(number, Outcome::Delivered));
     }
     assert!(engine.is_quiet() && !engine.has_due(NOW));
     assert_eq!(engine.backlog(), (0, 0));
     // Once it can be read it is delivered.
     store.unreadable = None;
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     assert_eq!(engine.in_flight(), 1);
-    engine.on(NOW, settled(3, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(8));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(3, Outcome::Delivered));
+    store.tell(&mut engine, NOW, complete(8));
     assert!(engine.is_quiet());
     engine.leave();
 }

@@ -6,21 +6,12 @@ use super::*;
 fn four_in_flight() -> (Store, Engine) {
     let mut setup = setup("1.0.0");
     setup.slots = [("sink".to_string(), 4)].into();
-    let (mut store, mut engine) = (Store::default(), Engine::new(setup, vec![None], vec![]));
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    let (mut store, mut engine) = listing_by(setup);
     for number in 1..=4 {
-        engine.on(NOW, sighting_fact(number));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, sighting_fact(number));
     }
     assert_eq!(engine.in_flight(), 4);
     (store, engine)
-}
-
-fn failed() -> Outcome {
-    Outcome::Failed {
-        reason: "exit code 1".into(),
-    }
 }
 
 fn refused(number: u64) -> Fact {
@@ -68,8 +59,7 @@ fn r3_5_once_there_is_room_what_failed_is_tried_at_once() {
     for number in 1..=3 {
         engine.on(NOW, refused(number));
     }
-    engine.on(NOW, Fact::Saved { slug: slug(4) });
-    let done = store.drive(&mut engine, NOW);
+    let done = store.tell(&mut engine, NOW, Fact::Saved { slug: slug(4) });
     for number in 1..=3 {
         assert!(done.contains(&format!("save in~{number}")), "{done:?}");
     }
@@ -83,8 +73,7 @@ fn r3_5_a_cursor_that_cannot_be_saved_is_trouble_too() {
     let (mut store, mut engine) = listing();
     assert!(!fresh().1.is_stuck() && engine.store_trouble().is_none());
     store.failing = true;
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     assert_eq!(
         engine.store_trouble().expect("trouble").reason,
         "no space left on device"
@@ -98,19 +87,15 @@ fn r3_5_a_cursor_that_cannot_be_saved_is_trouble_too() {
 fn what_is_done_with_is_let_go_and_flushed_once() {
     let (mut store, mut engine) = listing();
     for number in 1..=2 {
-        engine.on(NOW, sighting_fact(number));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, sighting_fact(number));
     }
-    engine.on(NOW, settled(1, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(1, Outcome::Delivered));
     assert!(engine.record(&slug(1)).is_none(), "nothing is left to do");
     assert!(engine.record(&slug(2)).is_some());
-    engine.on(NOW, settled(2, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(2, Outcome::Delivered));
     assert!(engine.record(&slug(2)).is_none());
     assert_eq!(store.flushes, 0, "its end does it");
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     assert_eq!(store.flushes, 1);
     assert!(engine.is_quiet());
     engine.leave();
@@ -121,22 +106,16 @@ fn what_is_done_with_is_let_go_and_flushed_once() {
 #[test]
 fn r3_4_a_flush_that_fails_holds_the_cursor_back() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, settled(1, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
+    store.tell(&mut engine, NOW, settled(1, Outcome::Delivered));
     store.flush_fails = true;
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     let cursor = |store: &Store| store.feed.as_ref().and_then(|f| f.cursor.clone());
     assert!(!engine.is_cycling() && cursor(&store).is_none());
     store.flush_fails = false;
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
+    store.tell(&mut engine, NOW, sighting_fact(1));
+    store.tell(&mut engine, NOW, complete(7));
     assert_eq!(cursor(&store), Some(json!(7)));
     engine.leave();
 }

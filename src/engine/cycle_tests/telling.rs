@@ -25,13 +25,10 @@ fn a_listing_is_heard_one_word_at_a_time() {
 #[test]
 fn no_cycle_begins_beside_another_or_in_a_stop() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, Fact::CycleDue);
-    assert!(store.drive(&mut engine, NOW).is_empty());
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    assert!(store.tell(&mut engine, NOW, Fact::CycleDue).is_empty());
+    store.tell(&mut engine, NOW, complete(7));
     engine.on(NOW, Fact::StopAsked);
-    engine.on(NOW, Fact::CycleDue);
-    assert!(store.drive(&mut engine, NOW).is_empty());
+    assert!(store.tell(&mut engine, NOW, Fact::CycleDue).is_empty());
     assert!(engine.is_quiet());
     engine.leave();
 }
@@ -51,16 +48,12 @@ fn r6_4_a_cycle_that_waits_for_deliveries_kept_no_feed_from_its_turn() {
     );
     let at = |engine: &Engine| engine.goes_on_with().map(Slug::as_str).map(str::to_string);
     engine.go_on_with("other");
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     assert_eq!(at(&engine).as_deref(), Some("other"), "it is under way");
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
     assert_eq!(at(&engine), None, "the next one is the first");
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
+    store.tell(&mut engine, NOW, complete(7));
     assert!(engine.is_cycling() && engine.in_flight() == 1);
     assert_eq!(engine.kept_from(), None);
     engine.leave();
@@ -76,28 +69,18 @@ fn each_cycle_counts_its_own_deliveries() {
         sighting.item.state = State::Closed;
         sighting.item.closed_at = Some(NOW);
     }
-    engine.on(NOW, Fact::Heard(all));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, Fact::Heard(all));
     for _ in 0..3 {
-        engine.on(NOW, settled(1, Outcome::Delivered));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, settled(1, Outcome::Delivered));
     }
-    engine.on(NOW, sighting_fact(2));
-    store.drive(&mut engine, NOW);
-    let reason = "exit code 1".into();
-    engine.on(NOW, settled(2, Outcome::Failed { reason }));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(2));
+    store.tell(&mut engine, NOW, settled(2, failed()));
     assert_eq!(store.records[&slug(1)].delivered(), 3);
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, sighting_fact(3));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, settled(3, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(8));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(7));
+    store.tell(&mut engine, NOW, Fact::CycleDue);
+    store.tell(&mut engine, NOW, sighting_fact(3));
+    store.tell(&mut engine, NOW, settled(3, Outcome::Delivered));
+    store.tell(&mut engine, NOW, complete(8));
     let told = store.logged.iter().filter(|e| e.kind == "poll.cycle");
     let told: Vec<[u64; 4]> = told
         .map(|e| {
@@ -119,27 +102,20 @@ fn each_cycle_counts_its_own_deliveries() {
 #[test]
 fn r4_2_what_was_missed_is_named() {
     let (mut store, mut engine) = listing();
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, settled(1, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, complete(7));
-    store.drive(&mut engine, NOW);
-    engine.on(NOW, Fact::CycleDue);
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
+    store.tell(&mut engine, NOW, settled(1, Outcome::Delivered));
+    store.tell(&mut engine, NOW, complete(7));
+    store.tell(&mut engine, NOW, Fact::CycleDue);
     for heard in [Heard::Again, sighting(1), sighting(2)] {
-        engine.on(NOW, Fact::Heard(heard));
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, Fact::Heard(heard));
     }
-    engine.on(NOW, complete(8));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, complete(8));
     let missed = store.logged.iter().find(|e| e.kind == "poll.missed");
     let missed = &missed.expect("it is told").fields;
     assert_eq!(missed["events"], 1);
     assert_eq!(missed["ref"], "dir:in#2");
     assert_eq!(engine.totals().missed, 1);
-    engine.on(NOW, settled(2, Outcome::Delivered));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, settled(2, Outcome::Delivered));
     engine.leave();
 }
 
@@ -153,17 +129,13 @@ fn what_is_held_is_not_read_again() {
             coverage: Coverage::Changes { missing: vec![1] },
         }))
     };
-    engine.on(NOW, sighting_fact(1));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, sighting_fact(1));
     let loads = store.loads;
     for cursor in 7..9 {
-        engine.on(NOW, gone(cursor));
-        store.drive(&mut engine, NOW);
-        engine.on(NOW, Fact::CycleDue);
-        store.drive(&mut engine, NOW);
+        store.tell(&mut engine, NOW, gone(cursor));
+        store.tell(&mut engine, NOW, Fact::CycleDue);
     }
-    engine.on(NOW, gone(9));
-    store.drive(&mut engine, NOW);
+    store.tell(&mut engine, NOW, gone(9));
     assert_eq!(store.records[&slug(1)].standing, Standing::Gone);
     assert_eq!(store.loads, loads);
     engine.leave();

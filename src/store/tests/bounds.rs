@@ -13,6 +13,26 @@ fn saved(dir: &Dir, sizes: &[usize]) -> (Slug, Record) {
     (slug, record)
 }
 
+/// The blocks of a record as it was saved: first `seq` to last.
+fn spans(record: &Record) -> Vec<(u64, u64)> {
+    let blocks = record.stored.event_blocks.iter();
+    blocks.map(|(first, last)| (*first, *last)).collect()
+}
+
+fn drop_event(record: &mut Record, seq: u64) {
+    record.events.remove(&seq);
+    for queue in record.sinks.values_mut() {
+        queue.pending.remove(&seq);
+    }
+}
+
+fn bring_back(record: &mut Record, seq: u64, event: Event) {
+    record.events.insert(seq, event);
+    for queue in record.sinks.values_mut() {
+        queue.pending.insert(seq);
+    }
+}
+
 /// How many events of those with these sizes are in each block.
 fn blocks(sizes: &[usize]) -> Vec<u64> {
     let (_, record) = saved(&Dir::new(), sizes);
@@ -71,13 +91,7 @@ fn a_head_and_a_block_hold_as_much_as_they_may() {
 fn an_event_before_or_between_blocks_is_kept() {
     let dir = Dir::new();
     let (slug, mut record) = saved(&dir, &[2; 150]);
-    let blocks: Vec<(u64, u64)> = record
-        .stored
-        .event_blocks
-        .iter()
-        .map(|(f, l)| (*f, *l))
-        .collect();
-    assert_eq!(blocks, [(0, 63), (64, 127), (128, 133)]);
+    assert_eq!(spans(&record), [(0, 63), (64, 127), (128, 133)]);
     // The first and the second are dropped one after another, and an event of each comes back.
     let mut ledger = open(&dir);
     record = ledger.load(&slug).expect("it loads").expect("there");
@@ -85,17 +99,11 @@ fn an_event_before_or_between_blocks_is_kept() {
         .map(|seq| (seq, record.events[&seq].clone()))
         .into();
     for seq in (0..64).chain(100..134) {
-        record.events.remove(&seq);
-        for queue in record.sinks.values_mut() {
-            queue.pending.remove(&seq);
-        }
+        drop_event(&mut record, seq);
     }
     ledger.save(&slug, &mut record).expect("saved");
     for (seq, event) in back {
-        record.events.insert(seq, event);
-        for queue in record.sinks.values_mut() {
-            queue.pending.insert(seq);
-        }
+        bring_back(&mut record, seq, event);
         ledger.save(&slug, &mut record).expect("saved");
         assert_eq!(bare(&reload(&dir, &slug)), bare(&record), "with {seq}");
     }
@@ -112,25 +120,20 @@ fn no_block_reaches_over_another() {
         .map(|seq| (seq, record.events[&seq].clone()))
         .into();
     for seq in 0..64 {
-        record.events.remove(&seq);
-        for queue in record.sinks.values_mut() {
-            queue.pending.remove(&seq);
-        }
+        drop_event(&mut record, seq);
     }
     ledger.save(&slug, &mut record).expect("saved");
     for (seq, event) in back {
-        record.events.insert(seq, event);
-        for queue in record.sinks.values_mut() {
-            queue.pending.insert(seq);
-        }
+        bring_back(&mut record, seq, event);
     }
     for id in 150..210 {
         add_pending(&mut record, id, "{}");
     }
     ledger.save(&slug, &mut record).expect("saved");
-    let blocks = record.stored.event_blocks.iter();
-    let blocks: Vec<(u64, u64)> = blocks.map(|(f, l)| (*f, *l)).collect();
-    assert_eq!(blocks, [(61, 63), (64, 127), (128, 133), (134, 193)]);
+    assert_eq!(
+        spans(&record),
+        [(61, 63), (64, 127), (128, 133), (134, 193)]
+    );
     assert_eq!(bare(&reload(&dir, &slug)), bare(&record));
 }
 

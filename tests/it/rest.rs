@@ -37,18 +37,8 @@ fn traced(place: &Place, test: &str, options: &[&str], args: &[&str]) -> Option<
         println!("{test}: skipped, since nothing can be traced here");
         return None;
     }
-    let inner = place.command(args);
-    let mut command = Command::new("strace");
-    command
-        .args(["-D", "-f", "-q", "-o", "trace.log"])
-        .args(options)
-        .arg(inner.get_program())
-        .args(inner.get_args())
-        .current_dir(&place.dir)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(place.log());
-    Some(place.spawn(&mut command))
+    let mut command = place.traced(&[&["-f", "-q"], options].concat(), args);
+    Some(place.spawn(command.stderr(place.log())))
 }
 
 /// Waits until no thread made a call, or came back from one, for four seconds.

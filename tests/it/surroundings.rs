@@ -125,18 +125,8 @@ fn r2_6_a_signal_at_any_moment_of_the_start_leaves_nothing_behind() {
     }
     let place = Place::new(LOG);
     let traced = |options: &[&str], args: &[&str]| {
-        let inner = place.command(args);
-        let mut command = Command::new("strace");
-        command
-            // Beside it, so that it is the program that is started, signalled and waited for.
-            .args(["-D", "-o", "trace.log"])
-            .args(options)
-            .arg(inner.get_program())
-            .args(inner.get_args())
-            .current_dir(&place.dir)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null());
+        let mut command = place.traced(options, args);
+        command.stderr(Stdio::null());
         command
     };
     // What the main thread asks of the kernel in one whole run, the first of all: each call by

@@ -94,11 +94,7 @@ impl Call {
             "rename" | "link" | "symlink" => self.text(self.args[1]),
             "read" | "write" | "close" | "fsync" | "fdatasync" | "flock" | "fcntl"
             | "getdents64" | "ftruncate" | "fstat" | "fstatfs" | "syncfs" | "connect"
-            | "sendto" | "recvfrom" => {
-                let fd = format!("/proc/{}/fd/{}", self.thread, self.args[0]);
-                fs::read_link(fd)
-                    .map_or_else(|_| self.args[0].to_string(), |to| to.display().to_string())
-            }
+            | "sendto" | "recvfrom" => self.descriptor(),
             _ => String::new(),
         };
         format!("{}({about})", self.name)
@@ -109,9 +105,10 @@ impl Call {
         self.descriptor() == name
     }
 
+    /// What its first argument is open on, or its number.
     fn descriptor(&self) -> String {
         let fd = fs::read_link(format!("/proc/{}/fd/{}", self.thread, self.args[0]));
-        fd.map_or_else(|_| String::new(), |to| to.display().to_string())
+        fd.map_or_else(|_| self.args[0].to_string(), |to| to.display().to_string())
     }
 
     /// Whether it is about a connection over TCP.

@@ -251,6 +251,22 @@ impl Place {
         command
     }
 
+    /// The program under `strace`, which stands beside it, so that it is the program that is started, signalled and
+    /// waited for; the calls go to `trace.log`.
+    pub fn traced(&self, options: &[&str], args: &[&str]) -> Command {
+        let inner = self.command(args);
+        let mut command = Command::new("strace");
+        command
+            .args(["-D", "-o", "trace.log"])
+            .args(options)
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .current_dir(&self.dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        command
+    }
+
     /// The program in namespaces of its own; `flags` are those of `unshare`.
     pub fn unshared(&self, flags: &[&str], args: &[&str]) -> Command {
         let inner = self.command(args);

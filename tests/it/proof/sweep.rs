@@ -90,7 +90,14 @@ pub fn undisturbed(scenario: Scenario) -> Undisturbed {
     });
     // A try that failed is made again by the same run only as long as others are under way.
     let failed = scenario.failing && ended.code == Some(1);
-    assert!(failed || ended.code == Some(0), "{}", scene.place.story());
+    assert!(
+        failed || ended.code == Some(0),
+        "{}, undisturbed, ended with {:?}{}: {}",
+        scenario.name,
+        ended.code,
+        if ended.hung { " after it hung" } else { "" },
+        scene.place.story()
+    );
     scene.recover().expect(scenario.name);
     Undisturbed {
         scenario,

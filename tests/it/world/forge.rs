@@ -273,7 +273,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 fn is_asked_again(stream: &TcpStream, shared: &Shared) -> bool {
     let _ = stream.set_read_timeout(Some(Duration::from_millis(100)));
     while !shared.ended.load(Ordering::SeqCst) {
-        match stream.peek(&mut [0]) {
+        match peek(stream, &mut [0]) {
             Ok(seen) => return seen > 0,
             Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
             Err(_) => return false,
@@ -339,12 +339,23 @@ fn pause(time: Duration, shared: &Shared) -> bool {
     !shared.ended.load(Ordering::SeqCst)
 }
 
+/// Looks at what has come. Where a process was frozen and went on, a call that would have waited
+/// ends with `EINTR`.
+fn peek(stream: &TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.peek(buffer) {
+            Err(e) if e.kind() == ErrorKind::Interrupted => {}
+            seen => return seen,
+        }
+    }
+}
+
 /// Takes in a request all but its last bytes, and says how many those are.
 fn receive(mut stream: &TcpStream) -> std::io::Result<Option<(Asked, usize)>> {
     let mut taken = Vec::new();
     let mut buffer = vec![0; 64 << 10];
     loop {
-        let seen = stream.peek(&mut buffer)?;
+        let seen = peek(stream, &mut buffer)?;
         if seen == 0 {
             return Ok(None);
         }

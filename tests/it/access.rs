@@ -34,8 +34,8 @@ fn answer(asked: &Asked) -> Reply {
 
 /// A place that polls `repos` at `base_url`, with more keys for the source.
 fn place(base_url: &str, more: &Value) -> Place {
-    let place = Place::new("cat >> payloads.log; echo >> payloads.log");
-    let mut config = place.config("cat >> payloads.log; echo >> payloads.log");
+    let place = Place::new("{ flock 1; cat; echo; } >> payloads.log");
+    let mut config = place.config("{ flock 1; cat; echo; } >> payloads.log");
     let mut source = json!({ "name": "api", "provider": "github", "repos": ["octo/widgets"],
         "base_url": base_url, "pull_requests": false, "sinks": ["log"] });
     for (key, value) in more.as_object().expect("an object") {

@@ -137,7 +137,7 @@ fn forge_source(forge: &Forge) -> Value {
 /// declared timed out because of it; and nobody says that the clock was set (C024).
 #[test]
 fn c024_a_suspend_is_followed_by_one_poll_at_once() {
-    let script = r#"echo >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+    let script = r#"echo >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
     let place = Place::new(script);
     let Some(clocks) = Clocks::of(&place, "c024") else {
         return;

@@ -157,7 +157,7 @@ fn r7_3_hostile_text_is_only_text() {
 #[test]
 fn r7_4_the_token_goes_to_the_tracker_and_nowhere_else() {
     const TOKEN: &str = "tok_5f3c9ab1e7d24680";
-    let script = "{ flock 1; cat; echo; } >> payloads.log; env -0 >> env.log; cat /proc/$PPID/environ >> env.log; while [ ! -e go ]; do sleep 0.01; done";
+    let script = "{ flock 1; cat; echo; } >> payloads.log; env -0 >> env.log; cat /proc/$PPID/environ >> env.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done";
     let place = Place::new(script);
     let mut repo = Repo::new();
     let number = repo.open();

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 /// Logs that it began, waits for the gate, logs that it is done.
 const GATED_COMMAND: &str = r#"cat >/dev/null; echo begun >>"$1/log"
-    while [ ! -e "$1/gate" ]; do sleep 0.01; done; echo done >>"$1/log""#;
+    while [ ! -e "$1/gate" -a -d "$1" ]; do sleep 0.01; done; echo done >>"$1/log""#;
 
 fn failed(reason: &str) -> Outcome {
     Outcome::Failed {

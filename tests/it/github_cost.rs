@@ -331,7 +331,7 @@ fn memory_of_a_first_cycle() {
     for items in [10, many / 10, many] {
         let items = usize::try_from(items).expect("some thousands");
         let hub = hub(items);
-        let script = "while [ ! -e go ]; do sleep 0.1; done";
+        let script = "while [ ! -e go -a -e idempoll.json ]; do sleep 0.1; done";
         let place = Place::new(script);
         let mut config = place.config(script);
         config["authorized_users"] = json!(["sam"]);

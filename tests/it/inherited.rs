@@ -9,11 +9,11 @@ use std::process::{Command, Stdio};
 
 /// Says what signals mean to what it starts, who it is, and waits until the test says so.
 const COMMAND: &str = r#"cat /proc/self/status > command.status; echo $$ > command.pid
-    while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+    while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// The same of a token command.
 const TOKEN: &str = r#"cat /proc/self/status > token.status; echo $$ > token.pid
-    while [ ! -e go ]; do sleep 0.01; done; echo t0ken"#;
+    while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo t0ken"#;
 
 /// Becomes the program, with descriptors 3 and 9 open, SIGTERM held back and others ignored.
 const CARELESS: &str = r#"

@@ -899,7 +899,7 @@ fn r2_7_ctrl_c_and_a_closed_terminal_leave_the_command_alone() {
 #[test]
 fn c093_what_a_command_leaves_behind_holds_nothing() {
     let script = r#"sleep 300 & echo $! > left.pid; echo $$ > command.pid
-        while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+        while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
     let place = Place::new(script);
     place.item(1, 0);
     let mut poller = place.start();

@@ -545,7 +545,7 @@ fn r1_8_a_running_command_is_taken_up_again_without_flock() {
     if !can_trace("r1_8") {
         return;
     }
-    let gated = r#"echo begun >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+    let gated = r#"echo begun >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
     let told = Told::new(gated, &[NO_LOCKS]);
     let place = &told.place;
     place.item(1, 0);

@@ -155,7 +155,7 @@ fn c075_pid_1_collects_what_commands_leave_behind() {
         return;
     }
     let place = Place::new(
-        r#"n=0; while [ $n -lt 50 ]; do (sh -c 'while [ ! -e go ]; do sleep 0.05; done' & echo $! >> left.log); n=$((n + 1)); done
+        r#"n=0; while [ $n -lt 50 ]; do (sh -c 'while [ ! -e go -a -e idempoll.json ]; do sleep 0.05; done' & echo $! >> left.log); n=$((n + 1)); done
         echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#,
     );
     let mut container = Container::start(&place);

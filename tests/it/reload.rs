@@ -12,7 +12,7 @@ use std::process::Stdio;
 const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#;
 
 /// Says that it has begun, and ends when the test says so.
-const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#;
+const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#;
 
 /// Puts a text in the place of the config in one rename, as a careful editor does.
 fn write(place: &Place, text: &str) {

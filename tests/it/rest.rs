@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Fails always; of item 2 it waits for the test first.
-const FAILING: &str = r#"case "$IDEMPOLL_REF" in *2) echo >> begun.log; while [ ! -e go ]; do sleep 0.01; done ;; esac; exit 1"#;
+const FAILING: &str = r#"case "$IDEMPOLL_REF" in *2) echo >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done ;; esac; exit 1"#;
 
 /// A place whose poller looks once an hour, and tries once.
 fn hourly(script: &str) -> Place {

@@ -130,7 +130,7 @@ fn the_same_run_again_does_nothing() {
 #[test]
 fn r6_3_a_running_command_outlives_its_poller_and_is_taken_up_again() {
     let place = Place::new(
-        r#"echo begun >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#,
+        r#"echo begun >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#,
     );
     place.item(1, 0);
     let mut poller = place.start();
@@ -160,7 +160,7 @@ fn r6_3_a_running_command_outlives_its_poller_and_is_taken_up_again() {
 #[test]
 fn r5_3_three_stops_cost_no_budget() {
     let place = Place::new(
-        r#"while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#,
+        r#"while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> ids.log"#,
     );
     place.item(1, 2);
     for _ in 0..3 {

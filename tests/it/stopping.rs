@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// Says who it is and which try, and ends when the test says so.
-const GATED: &str = r#"echo "$$ $IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+const GATED: &str = r#"echo "$$ $IDEMPOLL_DELIVERY_ID $IDEMPOLL_ATTEMPT" >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A poller with two deliveries that hang, two slots, and a third item.
 fn hanging(test: &str, drain: u64) -> Option<(Place, Running, Slowness)> {

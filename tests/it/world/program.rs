@@ -25,7 +25,7 @@ pub fn lines(path: &Path) -> Vec<String> {
 pub const LOG: &str = r#"cat > /dev/null; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// The same, but it says that it has begun, and waits until the test says so with a file `go`.
-pub const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
+pub const GATED: &str = r#"echo $$ >> begun.log; while [ ! -e go -a -e idempoll.json ]; do sleep 0.01; done; echo "$IDEMPOLL_DELIVERY_ID" >> ids.log"#;
 
 /// A place to run the program in; removed at the end.
 pub struct Place {
@@ -35,6 +35,8 @@ pub struct Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
+        // A command that waits for this file ends with its test, or when all is gone.
+        let _ = fs::write(self.path("go"), "");
         // A command that was left running may be writing there still.
         let mut tries = if self.keep || std::thread::panicking() {
             0

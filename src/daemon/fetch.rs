@@ -59,9 +59,9 @@ impl Fetch {
         Fetch { said }
     }
 
-    /// What it said and nobody heard yet; no more than it can have said by now.
+    /// What it said and nobody heard yet; not what it says meanwhile.
     pub fn said_so_far(&self) -> impl Iterator<Item = Said> {
-        self.said.try_iter().take(AHEAD + 1)
+        self.said.try_iter().take(self.said.len())
     }
 
     /// What the listing says next.

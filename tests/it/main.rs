@@ -31,6 +31,7 @@ mod judged_hooks;
 mod lifecycle;
 mod limits;
 mod lock_model;
+mod moments;
 mod no_flock;
 mod notify;
 mod pid1;

@@ -6,6 +6,7 @@ use super::super::stand_in::{LONG, NOBODY, Scratch, StandIn, as_nobody, command}
 use super::*;
 use crate::exit::Exit;
 use crate::os::proc::Stat;
+use crate::store::Layout;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Child, Command};
 
@@ -612,6 +613,47 @@ fn a_pidfile_that_is_gone_is_removed() {
     fs::write(scratch.path().join("file"), "").expect("written");
     let below = remove_stale(&scratch.state(), &scratch.path().join("file/pid"));
     assert!(matches!(below, Removal::Kept(_)));
+    let mut longest = vec![b' '; usize::try_from(LONGEST_PIDFILE).expect("small")];
+    longest[0] = b'7';
+    fs::write(scratch.pidfile(), longest).expect("written");
+    let removed = remove_stale(&scratch.state(), &scratch.pidfile());
+    assert!(matches!(removed, Removal::Removed));
+}
+
+/// R2.1. Given a process that cannot be reached, when it is to be stopped, then the cause is said, and only one that has
+/// ended counts as gone.
+#[test]
+fn a_process_that_cannot_be_reached_is_not_taken_for_gone() {
+    let scratch = Scratch::new();
+    let poller = StandIn::ready("poll", &scratch);
+    let error = Target::named_by(&scratch.state(), |_| Err(io::ErrorKind::OutOfMemory.into()));
+    let error = error.err().expect("an error").to_string();
+    let wanted = format!("cannot reach pid {}: ", poller.pid());
+    assert!(error.starts_with(&wanted), "{error}");
+    let gone = Target::named_by(&scratch.state(), |_| {
+        PidFd::open(Pid::new(0x7fff_ffff).expect("more than any pid"))
+    });
+    assert!(matches!(gone, Ok(None)));
+}
+
+/// R2.4. Given a `stop` that has its turn and ends without using it, when another waits for its own, then that one stops the
+/// poller.
+#[test]
+fn a_turn_that_was_not_used_is_taken_by_the_next() {
+    let scratch = Scratch::new();
+    let poller = StandIn::ready("poll", &scratch);
+    let requests = Layout::new(&scratch.state()).requests();
+    fs::create_dir_all(&requests).expect("room");
+    let turn = file::open_directory(&requests).and_then(Locked::exclusive);
+    let turn = turn.expect("it can be locked").expect("nobody has it");
+    std::thread::scope(|scope| {
+        let stop = scope.spawn(|| run(&scratch, LONG));
+        wait::pause(4 * SHORT);
+        assert!(!stop.is_finished(), "it is not its turn");
+        drop(turn);
+        let pid = Some(poller.pid());
+        assert_eq!(stop.join().expect("no panic"), Ok(Stopped::Gone { pid }));
+    });
 }
 
 /// C109. Given a poller whose `run.json` says nothing at first, when it does within the time `stop` was given, then it is

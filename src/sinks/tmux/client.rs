@@ -8,8 +8,8 @@
 use crate::error::Error;
 use crate::mutant;
 use crate::os::pid::Group;
-use crate::os::process;
 use crate::os::wait::{self, For};
+use crate::os::{process, uninterrupted};
 use crate::sinks::child::{self, Countdown, Feed, Process};
 use std::fs::{DirBuilder, Metadata};
 use std::io::{self, PipeReader, Read};
@@ -55,7 +55,7 @@ pub enum Called {
     Refused(String, String),
     /// There is no server at the socket.
     NoServer,
-    /// It does not answer. What it was asked, it may do yet.
+    /// It does not answer, or not so that it could be heard. What it was asked, it may do yet.
     Silent,
     /// The client could not be run: nothing was asked.
     NotRun(String),
@@ -160,7 +160,7 @@ fn heard(mut command: Command, input: &[u8]) -> io::Result<Called> {
     let mut feed = Feed::new(stdin, input);
     let (mut out, mut err) = (Some(&mut stdout), Some(&mut stderr));
     let (mut said, mut complaint) = (Vec::new(), Vec::new());
-    let mut left = Countdown::of(LONGEST);
+    let (mut left, mut broken) = (Countdown::of(LONGEST), false);
     let status = loop {
         if out.is_none()
             && err.is_none()
@@ -168,7 +168,7 @@ fn heard(mut command: Command, input: &[u8]) -> io::Result<Called> {
         {
             break status;
         }
-        if left.is_over() {
+        if left.is_over() || broken {
             Group::led_by(client.pid()).inspect(|group| group.end());
             return Ok(Called::Silent);
         }
@@ -187,12 +187,9 @@ fn heard(mut command: Command, input: &[u8]) -> io::Result<Called> {
         if feeds {
             feed.push();
         }
-        if has_out && !out.as_mut().is_some_and(|p| take(p, &mut said)) {
-            out = None;
-        }
-        if has_err && !err.as_mut().is_some_and(|p| take(p, &mut complaint)) {
-            err = None;
-        }
+        // Half an answer must not be taken for a whole one.
+        broken |= has_out && take(&mut out, &mut said).is_err();
+        broken |= has_err && take(&mut err, &mut complaint).is_err();
     };
     let said = String::from_utf8_lossy(&said).into_owned();
     let complaint = String::from_utf8_lossy(&complaint).trim().to_string();
@@ -203,19 +200,16 @@ fn heard(mut command: Command, input: &[u8]) -> io::Result<Called> {
     })
 }
 
-/// Reads once; says whether there can be more.
-fn take(pipe: &mut PipeReader, into: &mut Vec<u8>) -> bool {
+/// Reads once from a pipe that has something to say, and lets go of it at its end.
+fn take(pipe: &mut Option<&mut PipeReader>, into: &mut Vec<u8>) -> io::Result<()> {
     let mut buffer = [0; 16 * 1024];
-    match pipe.read(&mut buffer) {
-        Ok(0) => false,
-        Ok(n) => {
-            if into.len() < LONGEST_ANSWER {
-                into.extend_from_slice(&buffer[..n]);
-            }
-            true
-        }
-        Err(e) => e.kind() == io::ErrorKind::Interrupted,
+    let Some(open) = pipe else { return Ok(()) };
+    match uninterrupted(|| open.read(&mut buffer))? {
+        0 => *pipe = None,
+        n if into.len() < LONGEST_ANSWER => into.extend_from_slice(&buffer[..n]),
+        _ => {}
     }
+    Ok(())
 }
 
 /// Whether a complaint says that nobody listens at the socket.

@@ -2,9 +2,10 @@
 
 use super::failures::failures;
 use super::scene::{ALL, Scene, memory};
-use super::sweep::{May, Sweep, Tries, run, strike, wrong};
+use super::sweep::{May, Sweep, Tries, run, strike, undisturbed, wrong};
 use super::traced::Act;
 use crate::world::program::scaled;
+use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 /// Given a run of each scenario, when the poller is killed before any one of its system calls, then the
@@ -102,4 +103,30 @@ fn r3_5_failing_at_any_call_it_loses_and_repeats_nothing() {
         };
         wrong(&scene, wanted, may)
     });
+}
+
+/// Given a run in which what tmux answers cannot be read, always or every second time, then half an answer is not taken
+/// for a whole one: the next runs come to what an undisturbed one does (R3.5, R6.1).
+#[test]
+fn r3_5_half_an_answer_of_tmux_is_not_taken_for_a_whole_one() {
+    let scenario = ALL.into_iter().find(|s| s.name == "tmux-later");
+    let wanted = undisturbed(scenario.expect("it is there"));
+    for (every, first) in [(1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)] {
+        let scene = Scene::set(wanted.scenario, &memory());
+        let (mut seen, mut failed) = (0, 0);
+        let ended = run(&scene, |call| {
+            if call.name != "read" || !call.descriptor().starts_with("pipe:") {
+                return Act::Go;
+            }
+            seen += 1;
+            if seen % every != first {
+                return Act::Go;
+            }
+            failed += 1;
+            Act::Fail(Errno::EIO as i32)
+        });
+        assert!(failed > 0 && !ended.hung, "{}", scene.place.story());
+        let found = wrong(&scene, &wanted, May::post_again(0));
+        assert_eq!(found, None, "{first} of {every}: {}", scene.place.story());
+    }
 }

@@ -106,7 +106,7 @@ impl Call {
     }
 
     /// What its first argument is open on, or its number.
-    fn descriptor(&self) -> String {
+    pub fn descriptor(&self) -> String {
         let fd = fs::read_link(format!("/proc/{}/fd/{}", self.thread, self.args[0]));
         fd.map_or_else(|_| self.args[0].to_string(), |to| to.display().to_string())
     }

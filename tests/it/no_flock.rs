@@ -596,3 +596,24 @@ fn r1_8_a_claim_belongs_to_whom_the_directory_belongs_to() {
     let claim = told.claims().pop().expect("it was claimed meanwhile");
     assert_eq!(fs::metadata(claim).expect("it is there").uid(), 65_534);
 }
+
+/// Given a poller without locks that died, when its pidfile is somewhere else than its state, then `stop` leaves it: it may
+/// be another poller's (R1.8, R1.9).
+#[test]
+fn r1_9_without_flock_a_pidfile_elsewhere_stays() {
+    if !can_trace("r1_9") {
+        return;
+    }
+    let told = Told::new(SLOW, &[NO_LOCKS]);
+    let elsewhere = &["--pidfile", "elsewhere.pid"][..];
+    let start = [&["start"], elsewhere].concat();
+    let mut command = told.command(&start);
+    let poller = told.place.spawn(command.stderr(told.place.log()));
+    told.place.until_up(&poller);
+    poller.kill();
+    let stop = [&["stop"], elsewhere].concat();
+    let said = told.run(&stop).expect(1).stderr;
+    let why = "is stale but stays: its file system cannot lock, so it may be another poller's";
+    assert!(said.contains(why), "{said}");
+    assert!(exists(&told.place.path("elsewhere.pid")));
+}

@@ -642,7 +642,7 @@ fn a_process_that_cannot_be_reached_is_not_taken_for_gone() {
 fn a_turn_that_was_not_used_is_taken_by_the_next() {
     let scratch = Scratch::new();
     let poller = StandIn::ready("poll", &scratch);
-    let requests = Layout::new(&scratch.state()).requests();
+    let requests = Layout::new(scratch.state()).requests();
     fs::create_dir_all(&requests).expect("room");
     let turn = file::open_directory(&requests).and_then(Locked::exclusive);
     let turn = turn.expect("it can be locked").expect("nobody has it");

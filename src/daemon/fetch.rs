@@ -59,9 +59,9 @@ impl Fetch {
         Fetch { said }
     }
 
-    /// What it said and nobody heard yet; not what it says meanwhile.
+    /// What it said and nobody heard yet, as far as it may run ahead.
     pub fn said_so_far(&self) -> impl Iterator<Item = Said> {
-        self.said.try_iter().take(self.said.len())
+        self.said.try_iter().take(AHEAD)
     }
 
     /// What the listing says next.

@@ -139,7 +139,7 @@ const EXEC_SINK: &str = r#"
     // input. This one keeps them in a file; put your own program here.
     "agent": {
       "type": "exec",
-      "command": ["sh", "-c", "{ flock 1; cat; echo; } >> delivered.jsonl"],
+      "command": ["sh", "-c", "{ flock 1; cat && echo; } >> delivered.jsonl"],
       "timeout_seconds": 1800
     }
 "#;

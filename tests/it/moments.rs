@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 /// Long enough for a test to come in between.
-const PAUSE: &str = "delay_enter=3000000";
+const PAUSE: &str = "delay_enter=5000000";
 
 /// `EIO` in the words of glibc and of musl.
 const IO_ERROR: [&str; 2] = ["input/output error", "I/O error"];
@@ -52,21 +52,10 @@ fn begin(place: &Place, mut command: Command) -> Running {
     place.spawn(command.stderr(place.log()))
 }
 
-/// Waits until `strace` holds the process back: a call takes it no tenth of a second.
-fn until_held_back(place: &Place, process: &Running) {
-    let held = || {
-        let tasks = std::fs::read_dir(format!("/proc/{}/task", process.pid()));
-        let mut states = tasks.into_iter().flatten().flatten().map(|task| {
-            let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-            stat.rsplit(") ").next().is_some_and(|s| s.starts_with('t'))
-        });
-        states.any(|held| held)
-    };
+/// Waits until `strace` holds back the call in question: it has written down its beginning.
+fn until_held_back(place: &Place, call: &str) {
     place.until("it is held back", || {
-        (0..20).all(|_| {
-            std::thread::sleep(Duration::from_millis(5));
-            held()
-        })
+        place.lines("trace.log").iter().any(|l| l.contains(call))
     });
 }
 
@@ -81,7 +70,7 @@ fn r1_3_a_directory_that_another_start_makes_just_now_is_used() {
     place.item(1, 0);
     let command = told(&place, "mkdir", PAUSE, "state", &["start", "--once"]);
     let mut poller = begin(&place, command);
-    until_held_back(&place, &poller);
+    until_held_back(&place, "mkdir(");
     std::fs::create_dir(place.state()).expect("we are first");
     let ended = poller.ended();
     assert!(ended.success(), "{}", place.story());
@@ -100,7 +89,7 @@ fn r1_3_a_pidfile_that_another_removes_just_now_is_removed() {
     place.until_up(&poller);
     place.at_rest();
     poller.signal("TERM");
-    until_held_back(&place, &poller);
+    until_held_back(&place, "unlink(");
     std::fs::remove_file(place.path("state/poll.pid")).expect("it is there still");
     assert!(poller.ended().success(), "{}", place.story());
     let trace = place.lines("trace.log").join("\n");
@@ -157,17 +146,18 @@ fn r2_2_one_that_ends_before_the_signal_is_gone() {
     let said = said.expect(1).stderr;
     let wanted = format!("cannot stop pid {}: ", poller.pid());
     assert!(said.contains(&wanted), "{said}");
-    let gone = "error=ESRCH:delay_exit=3000000";
+    let gone = "error=ESRCH:delay_exit=5000000";
+    std::fs::remove_file(place.path("trace.log")).expect("the last one's");
     let command = told(&place, "pidfd_send_signal", gone, "", &["stop"]);
     let mut stop = begin(&place, command);
-    until_held_back(&place, &stop);
+    until_held_back(&place, "ESRCH");
     poller.signal("TERM");
     assert!(poller.ended().success());
     assert!(stop.ended().success(), "{}", place.story());
 }
 
-/// Given a disk that takes half of a line of the event log, when the poller goes on, then that is said, the rest of
-/// the log can be read, and all is delivered.
+/// Given a disk of which the poller is told that it took only part of a line of the event log, when it goes on, then that is
+/// said once, and all is delivered.
 #[test]
 fn a_line_of_the_log_that_is_cut_off_is_said() {
     if !can_trace("log") {

@@ -207,7 +207,7 @@ fn take(pipe: &mut Option<&mut PipeReader>, into: &mut Vec<u8>) -> io::Result<()
     match uninterrupted(|| open.read(&mut buffer))? {
         0 => *pipe = None,
         n if into.len() < LONGEST_ANSWER => into.extend_from_slice(&buffer[..n]),
-        _ => {}
+        _ => return Err(io::ErrorKind::FileTooLarge.into()),
     }
     Ok(())
 }

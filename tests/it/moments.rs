@@ -2,7 +2,6 @@
 
 use crate::world::program::{Answer, Place, Running, exists};
 use std::process::Command;
-use std::time::Duration;
 
 /// Long enough for a test to come in between.
 const PAUSE: &str = "delay_enter=5000000";

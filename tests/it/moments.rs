@@ -1,6 +1,6 @@
 //! Moments that hardly ever come, and errors that hardly any kernel gives: brought about by `strace`.
 
-use crate::world::program::{Answer, Place, Running, exists};
+use crate::world::program::{Answer, Place, Running, can_trace, exists};
 use std::process::Command;
 
 /// Long enough for a test to come in between.
@@ -9,20 +9,9 @@ const PAUSE: &str = "delay_enter=5000000";
 /// `EIO` in the words of glibc and of musl.
 const IO_ERROR: [&str; 2] = ["input/output error", "I/O error"];
 
-/// Whether processes can be traced here; says so if not.
-fn can_trace(test: &str) -> bool {
-    let mut probe = Command::new("strace");
-    probe.args(["-D", "-f", "-qq", "-o", "/dev/null", "true"]);
-    let works = probe.output().is_ok_and(|o| o.status.success());
-    if !works {
-        println!("{test}: skipped, since nothing can be traced here");
-    }
-    works
-}
-
 /// The program where one kind of call is made to do something else: those that have to do with `path`, if
 /// there is one.
-fn told(place: &Place, call: &str, inject: &str, path: &str, args: &[&str]) -> Command {
+fn told(place: &Place, call: &str, inject: &str, path: Option<&str>, args: &[&str]) -> Command {
     let trace = format!("trace={call}");
     let inject = format!("inject={call}:{inject}");
     let mut options = vec![
@@ -35,15 +24,13 @@ fn told(place: &Place, call: &str, inject: &str, path: &str, args: &[&str]) -> C
         "-e",
         "signal=none",
     ];
-    let path = place.path(path).display().to_string();
-    if path != place.dir.display().to_string() + "/" {
-        options.extend(["-P", &path]);
-    }
+    let path = path.map(|path| place.path(path).display().to_string());
+    options.extend(path.iter().flat_map(|path| ["-P", path]));
     place.traced(&options, args)
 }
 
 fn told_to_end(place: &Place, call: &str, inject: &str, args: &[&str]) -> Answer {
-    let mut command = told(place, call, inject, "", args);
+    let mut command = told(place, call, inject, None, args);
     Answer::of(command.output().expect("strace starts"))
 }
 
@@ -67,7 +54,7 @@ fn r1_3_a_directory_that_another_start_makes_just_now_is_used() {
     }
     let place = Place::new("cat > /dev/null");
     place.item(1, 0);
-    let command = told(&place, "mkdir", PAUSE, "state", &["start", "--once"]);
+    let command = told(&place, "mkdir", PAUSE, Some("state"), &["start", "--once"]);
     let mut poller = begin(&place, command);
     until_held_back(&place, "mkdir(");
     std::fs::create_dir(place.state()).expect("we are first");
@@ -83,7 +70,7 @@ fn r1_3_a_pidfile_that_another_removes_just_now_is_removed() {
         return;
     }
     let place = Place::new("cat > /dev/null");
-    let command = told(&place, "unlink", PAUSE, "state/poll.pid", &["start"]);
+    let command = told(&place, "unlink", PAUSE, Some("state/poll.pid"), &["start"]);
     let mut poller = begin(&place, command);
     place.until_up(&poller);
     place.at_rest();
@@ -147,7 +134,7 @@ fn r2_2_one_that_ends_before_the_signal_is_gone() {
     assert!(said.contains(&wanted), "{said}");
     let gone = "error=ESRCH:delay_exit=5000000";
     std::fs::remove_file(place.path("trace.log")).expect("the last one's");
-    let command = told(&place, "pidfd_send_signal", gone, "", &["stop"]);
+    let command = told(&place, "pidfd_send_signal", gone, None, &["stop"]);
     let mut stop = begin(&place, command);
     until_held_back(&place, "ESRCH");
     poller.signal("TERM");
@@ -169,7 +156,7 @@ fn a_line_of_the_log_that_is_cut_off_is_said() {
         &place,
         "write",
         "retval=10:when=2",
-        log,
+        Some(log),
         &["start", "--once"],
     );
     let mut poller = begin(&place, command);

@@ -1,11 +1,10 @@
 //! A poller at rest: it sleeps from one cycle to the next, and nothing is missed by that.
 
-use crate::world::program::{GATED, LOG, Place, Running, descriptors};
+use crate::world::program::{GATED, LOG, Place, Running, can_trace, descriptors};
 use crate::world::slowness::Slowness;
 use nix::libc::SYS_inotify_add_watch;
 use serde_json::Value;
 use std::fs;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Fails always; of item 2 it waits for the test first.
@@ -27,14 +26,7 @@ fn hourly_config(place: &Place, script: &str) -> Value {
 
 /// `idempoll` under `strace`, which keeps its pid; the calls go to `trace.log`. `None`, and said so, without one.
 fn traced(place: &Place, test: &str, options: &[&str], args: &[&str]) -> Option<Running> {
-    let mut probe = Command::new("strace");
-    probe.args(["-D", "-f", "-o", "/dev/null", "true"]);
-    if !probe
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
-    {
-        println!("{test}: skipped, since nothing can be traced here");
+    if !can_trace(test) {
         return None;
     }
     let mut command = place.traced(&[&["-f", "-q"], options].concat(), args);

@@ -105,7 +105,7 @@ fn r3_5_failing_at_any_call_it_loses_and_repeats_nothing() {
     });
 }
 
-/// Given a run in which what tmux answers cannot be read, always or every second time, then half an answer is not taken
+/// Given a run in which what tmux answers cannot be read, always, or every second or third time, then half an answer is not taken
 /// for a whole one: the next runs come to what an undisturbed one does (R3.5, R6.1).
 #[test]
 fn r3_5_half_an_answer_of_tmux_is_not_taken_for_a_whole_one() {

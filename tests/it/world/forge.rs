@@ -1,5 +1,6 @@
 //! A tracker on loopback: scripted or modelled answers, and a log of what was asked.
 
+use idempoll::os::uninterrupted;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -342,12 +343,7 @@ fn pause(time: Duration, shared: &Shared) -> bool {
 /// Looks at what has come. Where a process was frozen and went on, a call that would have waited
 /// ends with `EINTR`.
 fn peek(stream: &TcpStream, buffer: &mut [u8]) -> std::io::Result<usize> {
-    loop {
-        match stream.peek(buffer) {
-            Err(e) if e.kind() == ErrorKind::Interrupted => {}
-            seen => return seen,
-        }
-    }
+    uninterrupted(|| stream.peek(buffer))
 }
 
 /// Takes in a request all but its last bytes, and says how many those are.

@@ -529,6 +529,17 @@ pub fn scaled(default: u64) -> u64 {
     (default * percent / 100).max(1)
 }
 
+/// Whether processes can be traced here; says so if not.
+pub fn can_trace(test: &str) -> bool {
+    let mut probe = Command::new("strace");
+    probe.args(["-D", "-f", "-qq", "-o", "/dev/null", "true"]);
+    let works = probe.output().is_ok_and(|o| o.status.success());
+    if !works {
+        println!("{test}: skipped, since nothing can be traced here");
+    }
+    works
+}
+
 pub fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
